@@ -1,0 +1,170 @@
+/* json.c - JSON as Python writes it. */
+#include "base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int tap__format_float(char *text, double number)
+{
+    if (isnan(number))
+        return sprintf(text, "NaN");
+    if (isinf(number))
+        return sprintf(text, number > 0 ? "Infinity" : "-Infinity");
+    char digits[32];
+    int precision = 0;
+    do
+        snprintf(digits, sizeof digits, "%.*e", precision, number);
+    while (strtod(digits, NULL) != number && ++precision < 17);
+    /* digits is now d.ddde+XX with the fewest digits; Python shows it plainly when -4 <= exponent < 16 */
+    char *e = strchr(digits, 'e');
+    int exponent = atoi(e + 1);
+    if (exponent >= -4 && exponent < 16) {
+        int decimals = precision - exponent;
+        int len = snprintf(text, 32, "%.*f", decimals > 0 ? decimals : 0, number);
+        if (decimals <= 0)
+            len += sprintf(text + len, ".0");
+        return len;
+    }
+    *e = 0;
+    return snprintf(text, 32, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
+}
+
+static void newline(tap_json *json)
+{
+    if (json->indent < 0)
+        return;
+    tap__strbuf_char(json->out, '\n');
+    for (int i = 0; i < json->indent * json->depth; i++)
+        tap__strbuf_char(json->out, ' ');
+}
+
+static void before_value(tap_json *json)
+{
+    if (json->after_key) {
+        json->after_key = false;
+        return;
+    }
+    if (json->depth == 0)
+        return;
+    if (!json->first)
+        tap__strbuf_str(json->out, json->indent < 0 ? ", " : ",");
+    json->first = false;
+    newline(json);
+}
+
+void tap__json_begin(tap_json *json, tap_strbuf *out, int indent)
+{
+    *json = (tap_json){.out = out, .indent = indent, .first = true};
+}
+
+void tap__json_open(tap_json *json, char bracket)
+{
+    before_value(json);
+    tap__strbuf_char(json->out, bracket);
+    json->depth++;
+    json->first = true;
+}
+
+void tap__json_close(tap_json *json, char bracket)
+{
+    json->depth--;
+    if (!json->first)
+        newline(json);
+    json->first = false;
+    tap__strbuf_char(json->out, bracket);
+}
+
+static void escape(tap_json *json, const char *text, size_t len)
+{
+    static const char SPECIAL[] = "\"\\\b\f\n\r\t";
+    tap_strbuf *out = json->out;
+    tap__strbuf_char(out, '"');
+    for (size_t i = 0; i < len;) {
+        unsigned char c = (unsigned char)text[i];
+        size_t used = tap__utf8_char(text + i, len - i);
+        const char *special = strchr(SPECIAL, c);
+        if (c && special) {
+            tap__strbuf_char(out, '\\');
+            tap__strbuf_char(out, "\"\\bfnrt"[special - SPECIAL]);
+        } else if (c < 0x20 || c == 0x7f) {
+            if (c == 0x7f)
+                tap__strbuf_char(out, (char)c);
+            else
+                tap__strbuf_printf(out, "\\u%04x", c);
+        } else if (used <= 1) {
+            if (used)
+                tap__strbuf_char(out, (char)c);
+            else /* a byte that is not UTF-8, as Python's surrogateescape shows it */
+                tap__strbuf_printf(out, "\\udc%02x", c);
+            used = 1;
+        } else if (json->raw_utf8) {
+            tap__strbuf_add(out, text + i, used);
+        } else {
+            uint32_t code = used == 2 ? c & 0x1Fu : used == 3 ? c & 0x0Fu : c & 0x07u;
+            for (size_t k = 1; k < used; k++)
+                code = code << 6 | ((unsigned char)text[i + k] & 0x3Fu);
+            if (code >= 0x10000)
+                tap__strbuf_printf(out, "\\u%04x\\u%04x", 0xD800u + ((code - 0x10000) >> 10),
+                                   0xDC00u + ((code - 0x10000) & 0x3FF));
+            else
+                tap__strbuf_printf(out, "\\u%04x", code);
+        }
+        i += used ? used : 1;
+    }
+    tap__strbuf_char(out, '"');
+}
+
+void tap__json_key(tap_json *json, const char *key)
+{
+    before_value(json);
+    escape(json, key, strlen(key));
+    tap__strbuf_str(json->out, ": ");
+    json->after_key = true;
+}
+
+void tap__json_strn(tap_json *json, const char *text, size_t len)
+{
+    before_value(json);
+    escape(json, text, len);
+}
+
+void tap__json_str(tap_json *json, const char *text)
+{
+    tap__json_strn(json, text, strlen(text));
+}
+
+void tap__json_raw(tap_json *json, const char *text, size_t len)
+{
+    before_value(json);
+    tap__strbuf_add(json->out, text, len);
+}
+
+void tap__json_int(tap_json *json, int64_t number)
+{
+    char text[32];
+    tap__json_raw(json, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)number));
+}
+
+void tap__json_uint(tap_json *json, uint64_t number)
+{
+    char text[32];
+    tap__json_raw(json, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)number));
+}
+
+void tap__json_float(tap_json *json, double number)
+{
+    char text[32];
+    tap__json_raw(json, text, (size_t)tap__format_float(text, number));
+}
+
+void tap__json_bool(tap_json *json, bool value)
+{
+    tap__json_raw(json, value ? "true" : "false", value ? 4 : 5);
+}
+
+void tap__json_null(tap_json *json)
+{
+    tap__json_raw(json, "null", 4);
+}
