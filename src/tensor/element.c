@@ -75,20 +75,17 @@ static unsigned encode_e8m0(double value)
 
 double tap__magnitude(double re, double im)
 {
+    double square = re * re + im * im;
+    if (square > 0x1p-800 && square < 0x1p1000)
+        return sqrt(square);
     if (isnan(re) || isnan(im))
         return (double)NAN;
     if (isinf(re) || isinf(im))
         return (double)INFINITY;
-    double big = fmax(fabs(re), fabs(im)), small = fmin(fabs(re), fabs(im));
-    if (small == 0)
-        return big + 0.0;
-    if (big > 0x1p500 || big < 0x1p-400) {
-        double scale = big > 1 ? 0x1p-600 : 0x1p600;
-        big *= scale;
-        small *= scale;
-        return sqrt(big * big + small * small) / scale;
-    }
-    return sqrt(big * big + small * small);
+    double big = fmax(fabs(re), fabs(im)), scale = big > 1 ? 0x1p-600 : 0x1p600;
+    re *= scale;
+    im *= scale;
+    return sqrt(re * re + im * im) / scale;
 }
 
 static uint64_t load_bits(const void *element, size_t bytes)
