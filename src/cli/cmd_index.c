@@ -1,6 +1,5 @@
 /* cmd_index.c - builds the index of a recording anew. */
-#include "cli.h"
-#include "jsonout.h"
+#include "records.h"
 #include "term.h"
 
 int cmd_index(const cli *args)
@@ -16,7 +15,8 @@ int cmd_index(const cli *args)
     if (status != TAP_OK)
         return trouble_error(args, &err);
     if (!args->json) {
-        say(stdout, "indexed %llu records\n", (unsigned long long)records);
+        char text[TEXT_MAX];
+        say(stdout, "indexed %s\n", counted_text(text, records, N_("%llu record"), N_("%llu records")));
         return EXIT_FINE;
     }
     jsonout json = {0};

@@ -197,10 +197,11 @@ static int follow_records(listing *list)
 
 static void print_summary(const listing *list, int hidden)
 {
-    char bytes[TEXT_MAX], ended[256];
+    char records[TEXT_MAX], bytes[TEXT_MAX], ranks[TEXT_MAX], steps[TEXT_MAX], ended[256];
     fputc('\n', stdout);
-    say(stdout, "%llu records, %s, %zu ranks, %zu steps", (unsigned long long)list->printed,
-        bytes_text(bytes, list->bytes), list->ranks.count, list->steps.count);
+    printf("%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
+           bytes_text(bytes, list->bytes), counted_text(ranks, list->ranks.count, N_("%llu rank"), N_("%llu ranks")),
+           counted_text(steps, list->steps.count, N_("%llu step"), N_("%llu steps")));
     if (list->steps.count)
         printf(" (%" PRId64 "-%" PRId64 ")", list->steps.min, list->steps.max);
     if (list->bad_records) {

@@ -1,6 +1,5 @@
 /* cmd_recover.c - drains what a dead writer left behind. */
-#include "cli.h"
-#include "jsonout.h"
+#include "records.h"
 
 int cmd_recover(const cli *args)
 {
@@ -14,8 +13,9 @@ int cmd_recover(const cli *args)
         json_uint(&json, "records", records);
         json_end(&json);
     } else if (records) {
-        say(stdout, "recovered %llu records; tensortap verify %s tells whether any are missing\n",
-            (unsigned long long)records, args->argument[0]);
+        char text[TEXT_MAX];
+        say(stdout, "recovered %s; tensortap verify %s tells whether any are missing\n",
+            counted_text(text, records, N_("%llu record"), N_("%llu records")), args->argument[0]);
     } else {
         say(stdout, "nothing was left to recover\n");
     }

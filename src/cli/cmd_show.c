@@ -73,9 +73,9 @@ static void print_stats(tap_dtype dtype, const tap_stats *stats)
         number_text(max, dtype, stats->max), real_text(mean, stats->mean), real_text(norm, stats->norm));
     term_style style = stats_bad(stats) ? STYLE_RED : STYLE_PLAIN;
     fputs(term_style_begin(style), stdout);
-    say(stdout, "  %llu values: %llu NaN, %llu +Inf, %llu -Inf, %llu zero", (unsigned long long)stats->count,
-        (unsigned long long)stats->nan, (unsigned long long)stats->pos_inf, (unsigned long long)stats->neg_inf,
-        (unsigned long long)stats->zero);
+    counted_text(min, stats->count, N_("%llu value"), N_("%llu values"));
+    say(stdout, "  %s: %llu NaN, %llu +Inf, %llu -Inf, %llu zero", min, (unsigned long long)stats->nan,
+        (unsigned long long)stats->pos_inf, (unsigned long long)stats->neg_inf, (unsigned long long)stats->zero);
     printf("%s\n", term_style_end(style));
 }
 

@@ -199,14 +199,14 @@ static void print_places(const verification *all)
 
 static void print_total(const verification *all, tap_run *run, const tap_verify_result *result)
 {
-    char bytes[TEXT_MAX], ended[256];
+    char records[TEXT_MAX], bytes[TEXT_MAX], ended[256];
     bool lost = result->lost > 0;
     fputc('\n', stdout);
+    counted_text(records, result->records, N_("%llu record"), N_("%llu records"));
     if (all->args->value[OPT_QUICK])
-        say(stdout, "%llu records, %s (not read: --quick); ", (unsigned long long)result->records,
-            bytes_text(bytes, result->bytes));
+        say(stdout, "%s, %s not read; ", records, bytes_text(bytes, result->bytes));
     else
-        say(stdout, "%llu records, %s read; ", (unsigned long long)result->records, bytes_text(bytes, result->bytes));
+        say(stdout, "%s, %s read; ", records, bytes_text(bytes, result->bytes));
     fputs(term_style_begin(lost ? STYLE_RED : STYLE_GREEN), stdout);
     if (lost)
         say(stdout, "%llu lost", (unsigned long long)result->lost);

@@ -189,7 +189,7 @@ const char *real_text(char text[TEXT_MAX], double number)
     if (isnan(number))
         snprintf(text, TEXT_MAX, "nan");
     else
-        snprintf(text, TEXT_MAX, "%.4g", number);
+        snprintf(text, TEXT_MAX, "%.4g", number == 0 ? 0 : number); /* -0 looks like a mistake */
     return text;
 }
 
@@ -254,6 +254,12 @@ const char *time_text(char text[TEXT_MAX], uint64_t time_ns)
         return text;
     size_t len = strftime(text, TEXT_MAX, "%Y-%m-%d %H:%M:%S", &parts);
     snprintf(text + len, TEXT_MAX - len, ".%03u", (unsigned)(time_ns / 1000000u % 1000u));
+    return text;
+}
+
+const char *counted_text(char text[TEXT_MAX], uint64_t count, const char *one, const char *many)
+{
+    snprintf(text, TEXT_MAX, tap_text(count == 1 ? one : many), (unsigned long long)count);
     return text;
 }
 

@@ -31,6 +31,8 @@ const char *real_text(char text[TEXT_MAX], double number);
 const char *bytes_text(char text[TEXT_MAX], uint64_t bytes);
 const char *bad_text(char text[TEXT_MAX], const tap_stats *stats); /* "3 nan 1 inf", "" when none */
 const char *time_text(char text[TEXT_MAX], uint64_t time_ns);
+/* "1 record", "5 records", in the current language: both texts are formats of one %llu. */
+const char *counted_text(char text[TEXT_MAX], uint64_t count, const char *one, const char *many);
 double number_real(tap_dtype dtype, tap_number number);
 
 /* All a record says, as members of the open object. */
