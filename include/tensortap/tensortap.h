@@ -287,7 +287,8 @@ typedef enum tap_open_mode {
 enum { /* tap_options.keep */
     TAP_KEEP_STATS = 1,
     TAP_KEEP_TENSOR = 2,
-    TAP_KEEP_HEALTH = 4 /* alone: only counts of NaN, infinities and zeros */
+    TAP_KEEP_HEALTH = 4, /* alone: only counts of NaN, infinities and zeros */
+    TAP_KEEP_HASH = 8    /* the hash too when the tensor itself is not kept (with it, always) */
 };
 
 typedef enum tap_full_policy {

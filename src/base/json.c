@@ -6,38 +6,73 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The digits of number rounded to `count` of them, without point, and its decimal exponent; whatever the locale's
+ * decimal point is. True when they read back as number. */
+static bool round_digits(double number, int count, char *digits, int *exponent)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.*e", count - 1, number);
+    bool same = strtod(text, NULL) == number;
+    char *e = strchr(text, 'e'), *out = digits;
+    *exponent = atoi(e + 1);
+    for (char *at = text; at < e; at++)
+        if (*at >= '0' && *at <= '9')
+            *out++ = *at;
+    *out = 0;
+    return same;
+}
+
+/* The fewest digits that read back as number (positive, finite), as Python's repr picks them. */
+static int shortest_digits(double number, char *digits, int *exponent)
+{
+    /* 15 digits of a normal number are exact: if they read back, the shortest are they without their zeros */
+    int count = number < 2.2250738585072014e-308 ? 1 : 15;
+    while (!round_digits(number, count, digits, exponent) && count < 17)
+        count++;
+    while (count > 1 && digits[count - 1] == '0')
+        digits[--count] = 0;
+    return count;
+}
+
 int tap__format_float(char *text, double number)
 {
     if (isnan(number))
         return sprintf(text, "NaN");
     if (isinf(number))
         return sprintf(text, number > 0 ? "Infinity" : "-Infinity");
-    char digits[32];
-    int precision = 0;
-    do
-        snprintf(digits, sizeof digits, "%.*e", precision, number);
-    while (strtod(digits, NULL) != number && ++precision < 17);
-    /* digits is now d.ddde+XX with the fewest digits; Python shows it plainly when -4 <= exponent < 16 */
-    char *e = strchr(digits, 'e');
-    int exponent = atoi(e + 1);
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = precision - exponent;
-        int len = snprintf(text, 32, "%.*f", decimals > 0 ? decimals : 0, number);
-        if (decimals <= 0)
-            len += sprintf(text + len, ".0");
-        return len;
+    char *at = text, digits[40] = "0";
+    int exponent = 0, count = 1;
+    if (signbit(number))
+        *at++ = '-';
+    if (number != 0)
+        count = shortest_digits(fabs(number), digits, &exponent);
+    if (exponent < -4 || exponent >= 16) {
+        *at++ = digits[0];
+        if (count > 1)
+            at += sprintf(at, ".%s", digits + 1);
+        at += sprintf(at, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
+    } else if (exponent < 0) {
+        at += sprintf(at, "0.%.*s%s", -exponent - 1, "0000", digits);
+    } else if (count <= exponent + 1) {
+        at += sprintf(at, "%s%.*s.0", digits, exponent + 1 - count, "000000000000000");
+    } else {
+        at += sprintf(at, "%.*s.%s", exponent + 1, digits, digits + exponent + 1);
     }
-    *e = 0;
-    return snprintf(text, 32, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
+    return (int)(at - text);
 }
 
 static void newline(tap_json *json)
 {
     if (json->indent < 0)
         return;
-    tap__strbuf_char(json->out, '\n');
-    for (int i = 0; i < json->indent * json->depth; i++)
-        tap__strbuf_char(json->out, ' ');
+    size_t spaces = (size_t)json->indent * (size_t)json->depth;
+    char *at = tap__strbuf_reserve(json->out, spaces + 1);
+    if (!at)
+        return;
+    at[0] = '\n';
+    memset(at + 1, ' ', spaces);
+    at[spaces + 1] = 0;
+    json->out->len += spaces + 1;
 }
 
 static void before_value(tap_json *json)
@@ -88,11 +123,8 @@ static void escape(tap_json *json, const char *text, size_t len)
         if (c && special) {
             tap__strbuf_char(out, '\\');
             tap__strbuf_char(out, "\"\\bfnrt"[special - SPECIAL]);
-        } else if (c < 0x20 || c == 0x7f) {
-            if (c == 0x7f)
-                tap__strbuf_char(out, (char)c);
-            else
-                tap__strbuf_printf(out, "\\u%04x", c);
+        } else if (c < 0x20 || (c == 0x7f && !json->raw_utf8)) {
+            tap__strbuf_printf(out, "\\u%04x", c);
         } else if (used <= 1) {
             if (used)
                 tap__strbuf_char(out, (char)c);
@@ -116,12 +148,17 @@ static void escape(tap_json *json, const char *text, size_t len)
     tap__strbuf_char(out, '"');
 }
 
-void tap__json_key(tap_json *json, const char *key)
+void tap__json_keyn(tap_json *json, const char *key, size_t len)
 {
     before_value(json);
-    escape(json, key, strlen(key));
+    escape(json, key, len);
     tap__strbuf_str(json->out, ": ");
     json->after_key = true;
+}
+
+void tap__json_key(tap_json *json, const char *key)
+{
+    tap__json_keyn(json, key, strlen(key));
 }
 
 void tap__json_strn(tap_json *json, const char *text, size_t len)

@@ -20,6 +20,7 @@ void tap__json_begin(tap_json *json, tap_strbuf *out, int indent);
 void tap__json_open(tap_json *json, char bracket);  /* '{' or '[' */
 void tap__json_close(tap_json *json, char bracket); /* '}' or ']'; an empty one stays on its line */
 void tap__json_key(tap_json *json, const char *key);
+void tap__json_keyn(tap_json *json, const char *key, size_t len);
 void tap__json_str(tap_json *json, const char *text);
 void tap__json_strn(tap_json *json, const char *text, size_t len);
 void tap__json_int(tap_json *json, int64_t number);

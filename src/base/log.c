@@ -2,29 +2,26 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static tap_log_fn log_fn;
-static void *log_user;
+/* No lock: a fork may happen while another thread logs, and the child must still be able to. */
+static _Atomic(tap_log_fn) log_fn;
+static _Atomic(void *) log_user;
 
 void tap_set_log(tap_log_fn fn, void *user)
 {
-    pthread_mutex_lock(&lock);
-    log_fn = fn;
-    log_user = user;
-    pthread_mutex_unlock(&lock);
+    atomic_store(&log_fn, NULL);
+    atomic_store(&log_user, user);
+    atomic_store(&log_fn, fn);
 }
 
 void tap__log(tap_log_level level, const char *fmt, ...)
 {
     int saved = errno;
-    pthread_mutex_lock(&lock);
-    tap_log_fn fn = log_fn;
-    void *user = log_user;
-    pthread_mutex_unlock(&lock);
+    tap_log_fn fn = atomic_load(&log_fn);
+    void *user = atomic_load(&log_user);
     if (fn) {
         char message[1200];
         va_list args;

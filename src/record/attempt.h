@@ -2,12 +2,13 @@
  * attempt; its files never belong to two processes.
  *
  *     <dir>/run.json                        {"tensortap": 1, "layout": "native", ...}, written once
- *     <dir>/rank<R>/attempt<A>.json         made with O_EXCL: owning it is owning the attempt; rewritten at the end
+ *     <dir>/rank<R>/attempt<A>.json         put in place only where none is: owning it is owning the attempt;
+ *                                           rewritten at the end
  *     <dir>/rank<R>/attempt<A>-<NNNNNN>.tap segments
  *     <dir>/rank<R>/attempt<A>.sqlite       the index, put in place when the attempt is finished
  *     <dir>/rank<R>/attempt<A>.lost         what a full disk kept from being recorded; space taken at the start
  *     <dir>/rank<R>/attempt<A>.ring         a ring kept as a file, gone when drained
- *     <dir>/rank<R>/child<pid>/attempt0...  the same for a forked child
+ *     <dir>/rank<R>/child<pid>/attempt<A>   the same for a forked child; A is its parent's where that is free
  */
 #ifndef TAP_RECORD_ATTEMPT_H
 #define TAP_RECORD_ATTEMPT_H
@@ -24,7 +25,7 @@ char *tap__attempt_path(const tap_attempt_files *files, const char *suffix);
 char *tap__segment_path(const tap_attempt_files *files, uint32_t segment);
 void tap__attempt_files_free(tap_attempt_files *files);
 
-/* What attempt<A>.json holds. Strings owned by the struct. */
+/* What attempt<A>.json holds. */
 typedef struct tap_attempt_info {
     int32_t pid, world_size;
     char host[64];
@@ -39,15 +40,22 @@ typedef struct tap_attempt_info {
     bool indexed;            /* the .sqlite file is complete */
 } tap_attempt_info;
 
-/* Takes a new attempt for rank in dir (creating dir, run.json and rank<R>), or child<pid> below it when child is not 0.
- * TAP_E_EXISTS says who holds it and what to choose. */
+/* Takes a new attempt for rank in dir (creating dir, run.json and rank<R>), or child<pid> below it when child is not 0
+ * (always as APPEND). pid, host, job and started_ns of info are filled in where they are empty. TAP_E_EXISTS says who
+ * holds it and what to choose, TAP_E_BUSY that REPLACE would delete a recording at work. */
 tap_status tap__attempt_take(const char *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
                              tap_attempt_files *out, tap_error *err);
-/* Rewrites attempt<A>.json in place of the old one. */
+/* Puts a new attempt<A>.json in place of the old one; where the disk is full it is overwritten instead. */
 tap_status tap__attempt_write(const tap_attempt_files *files, const tap_attempt_info *info, tap_error *err);
 tap_status tap__attempt_read(const tap_attempt_files *files, tap_attempt_info *info, tap_error *err);
+/* The text of an attempt<A>.json; for tap__attempt_read and the fuzzer. */
+tap_status tap__attempt_parse(const char *text, size_t len, tap_attempt_info *info, tap_error *err);
 
-/* Lists every attempt below dir, children too, ordered by rank, attempt, child. tap__attempt_list_free frees. */
+/* Is dir's run.json one that this version reads? TAP_E_NOTFOUND when there is none. */
+tap_status tap__run_check(const char *dir, tap_error *err);
+
+/* Lists every attempt below dir, children too, ordered by rank, attempt, child. An attempt is there when its .json or
+ * one of its segments is. tap__attempt_list_free frees. */
 typedef struct tap_attempt_list {
     size_t count;
     tap_attempt_files *items;
@@ -55,7 +63,42 @@ typedef struct tap_attempt_list {
 tap_status tap__attempt_list(const char *dir, tap_attempt_list *out, tap_error *err);
 void tap__attempt_list_free(tap_attempt_list *list);
 
-/* Is a writer at work on it? The writer holds a flock on its newest segment (or on the .json before there is one). */
+/* Numbers of the segments that exist, ascending; tap__free by the caller. */
+tap_status tap__segment_list(const tap_attempt_files *files, uint32_t **out, size_t *count, tap_error *err);
+
+/* "rank0", "attempt12.json" or "attempt12-000003.tap": the number after prefix, and what follows it. */
+bool tap__name_number(const char *name, const char *prefix, int32_t *number, const char **rest);
+
+/* Is a writer at work on it? The writer holds an exclusive flock on its newest segment (or on the .json before there is
+ * one) and takes the next one's before it lets go; asking takes a shared lock for a moment, so the writer waits for
+ * its lock rather than trying. An attempt without segments counts as live for its first seconds. */
 bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info *info);
+
+/* ------------------------------------------------------------------------------------------------ the loss journal */
+
+/* attempt<A>.lost names what could not be recorded because the disk took nothing more. Its 64 KiB are taken when the
+ * attempt starts and only overwritten after that. Two halves of 32 KiB are written in turn, so that one is always
+ * whole; each is text: a first line "tensortap-lost 1 <turn> <bytes> <hash, 16 hex digits>", then <bytes> bytes of
+ * JSON lines {"name", "step", "reason" (a number), "count", "bytes"}, the last perhaps {"more", "bytes"} for what had
+ * no room, and blanks. The half with the higher turn whose hash is right counts. */
+#define TAP_JOURNAL_BYTES (64u << 10)
+
+typedef struct tap_journal tap_journal;
+tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out, tap_error *err);
+/* Adds up saves of one name, step and reason. Written at once when the last write is 20 ms ago, else by the next add or
+ * tap__journal_sync: call that when a batch is done. */
+tap_status tap__journal_add(tap_journal *journal, const char *name, int64_t step, tap_reason reason, uint64_t count,
+                            uint64_t bytes);
+tap_status tap__journal_sync(tap_journal *journal);
+/* Forgets everything: LOST entries in a segment say it now. */
+tap_status tap__journal_clear(tap_journal *journal);
+/* Writes what is due, frees journal, and removes the file when nothing is in it. NULL is fine. */
+void tap__journal_close(tap_journal *journal);
+
+/* name is "" and step -1 for what had no room. */
+typedef void (*tap_journal_fn)(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count,
+                               uint64_t bytes);
+/* No file, or nothing in it: TAP_OK without a call. */
+tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each, void *user, tap_error *err);
 
 #endif

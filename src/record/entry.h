@@ -52,7 +52,8 @@ const char *tap__reason_text(tap_reason reason); /* in the current language */
 enum { /* tap_entry.has */
     TAP_HAS_STATS = 1,
     TAP_HAS_HASH = 2,
-    TAP_HAS_HEALTH = 4 /* of the statistics only the five counts */
+    TAP_HAS_HEALTH = 4, /* of the statistics only the five counts */
+    TAP_HAS_CRC = 8     /* the payload is not here, its CRC-32 is (seed layouts) */
 };
 
 typedef struct tap_entry {
@@ -68,7 +69,7 @@ typedef struct tap_entry {
     uint16_t flags;          /*  12 TAP_SAVE_* */
     uint16_t has;            /*  14 TAP_HAS_* */
     uint64_t length;         /*  16 bytes from this entry to the next, a multiple of 64 */
-    uint64_t seq;            /*  24 from 0, one per entry, without gaps */
+    uint64_t seq;            /*  24 increases from entry to entry, with gaps */
     int64_t step;            /*  32 */
     uint32_t call;           /*  40 */
     uint32_t meta_bytes;     /*  44 of the meta block, a multiple of 8 */
@@ -91,7 +92,8 @@ typedef struct tap_entry {
     int32_t tid;             /* 172 thread that saved it */
     int64_t graph_id;        /* 176 */
     int64_t stamp_us;        /* 184 */
-    uint64_t reserved[7];    /* 192 zero */
+    uint64_t crc;            /* 192 CRC-32 of the row-major bytes */
+    uint64_t reserved[6];    /* 200 zero */
     uint64_t header_hash;    /* 248 tap_hash_bytes of bytes 0..247, then of the meta block, xored */
 } tap_entry;
 _Static_assert(sizeof(tap_entry) == 256, "tap_entry is 256 bytes");

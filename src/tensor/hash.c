@@ -1,24 +1,11 @@
-/* hash.c - the position-keyed sum; vector versions are in kernels/. */
+/* hash.c - the hash of bytes; the loops are in kernels/. */
 #include "tensor/hash.h"
 
-#include "tensortap/tensortap.h"
-
-#include <string.h>
+#include "tensor/kernels/kernels.h"
 
 uint64_t tap__hash_sum(const void *bytes, size_t len, uint64_t word)
 {
-    const unsigned char *at = bytes;
-    uint64_t sum = 0, key = TAP_HASH_K0 + word * TAP_HASH_K1;
-    for (; len; key += TAP_HASH_K1) {
-        uint64_t w = 0;
-        size_t take = len < 8 ? len : 8;
-        memcpy(&w, at, take);
-        uint64_t x = w ^ key;
-        sum += (x & 0xFFFFFFFFu) * (x >> 32) + (w << 32 | w >> 32);
-        at += take;
-        len -= take;
-    }
-    return sum;
+    return tap__kernels()->hash(bytes, len, word);
 }
 
 uint64_t tap__hash_finish(uint64_t sum, uint64_t len)

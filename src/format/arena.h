@@ -1,0 +1,19 @@
+/* arena.h - memory that is freed as one, with a limit: a small hostile file must not make a reader allocate much. */
+#ifndef TAP_FORMAT_ARENA_H
+#define TAP_FORMAT_ARENA_H
+
+#include "tensortap/tensortap.h"
+
+typedef struct tap_arena {
+    struct tap_arena_block *blocks;
+    uint64_t used, limit;
+} tap_arena;
+
+/* 64 MiB and 64 bytes for each byte of the file. */
+void tap__arena_init(tap_arena *arena, uint64_t file_len);
+/* Aligned to 16, not zeroed; NULL when the limit or memory is reached (tap__arena_fail says which). */
+void *tap__arena_alloc(tap_arena *arena, size_t size);
+tap_status tap__arena_fail(const tap_arena *arena, size_t size, const char *path, tap_error *err);
+void tap__arena_free(tap_arena *arena);
+
+#endif

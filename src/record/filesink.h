@@ -1,0 +1,29 @@
+/* filesink.h - the writer's side of the seed layouts: files of single tensors that were left to the writer, and the
+ * layout's collector (msprobe's debug.json). */
+#ifndef TAP_RECORD_FILESINK_H
+#define TAP_RECORD_FILESINK_H
+
+#include "record/layout.h"
+#include "record/ring.h"
+
+typedef struct tap_filesink {
+    tap_ring *ring;
+    const tap_layout *layout;
+    tap_layout_options options;
+    tap_collector *collector;
+    uint64_t tail_seq, tail_pos;
+    uint64_t flushed_ns;
+} tap_filesink;
+
+tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layout *layout, tap_error *err);
+void tap__filesink_take(tap_filesink *sink, const tap_ring_desc *desc);
+void tap__filesink_skip(tap_filesink *sink, uint64_t seq_end, uint64_t pos_end);
+void tap__filesink_publish(tap_filesink *sink);
+void tap__filesink_flush(tap_filesink *sink, bool force);
+void tap__filesink_finish(tap_filesink *sink);
+void tap__filesink_close(tap_filesink *sink);
+
+/* The layout's view of a ring's configuration; strings stay the ring's. */
+tap_layout_options tap__ring_layout_options(const tap_ring_config *config);
+
+#endif

@@ -1,0 +1,28 @@
+/* segment.h - writing the segment files of one attempt: where bytes go, nothing about what they mean. */
+#ifndef TAP_RECORD_SEGMENT_H
+#define TAP_RECORD_SEGMENT_H
+
+#include "record/attempt.h"
+
+typedef struct tap_segment {
+    const tap_attempt_files *files;
+    uint32_t number;
+    int fd;          /* buffered; holds the flock that says "a writer is at work" */
+    int direct;      /* the same file with O_DIRECT, -1 where that is not to be had */
+} tap_segment;
+
+#define TAP_SEGMENT_CLOSED {NULL, 0, -1, -1}
+
+/* Makes segment `header->segment`, writes its header (sealing it) and takes the lock. A file that is there already,
+ * left by a writer that died before it could say so, is taken over. */
+tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *files, tap_segment_header *header,
+                               tap_error *err);
+/* Opens one that exists, to go on writing it. */
+tap_status tap__segment_reopen(tap_segment *segment, const tap_attempt_files *files, uint32_t number, tap_error *err);
+/* Writes len bytes at offset: whole pages of large writes go past the page cache when bytes and offset are aligned
+ * alike. Returns 0 or an errno. */
+int tap__segment_write(tap_segment *segment, const void *bytes, uint64_t len, uint64_t offset);
+int tap__segment_sync(tap_segment *segment);
+void tap__segment_close(tap_segment *segment);
+
+#endif

@@ -1,0 +1,126 @@
+/* walk.c - strided views in row-major order. */
+#include "tensor/walk.h"
+
+#include "base/status.h"
+
+#include <string.h>
+
+static tap_status check(const tap_tensor *tensor, int64_t *count, tap_error *err)
+{
+    if (!tap_dtype_describe(tensor->dtype))
+        return tap_fail(err, TAP_E_INVALID, "tensor: dtype %d is not known; use one of tap_dtype", (int)tensor->dtype);
+    if (tensor->ndim < 0 || tensor->ndim > TAP_MAX_NDIM)
+        return tap_fail(err, TAP_E_INVALID, "tensor: %d dimensions; 0 to %d are possible", tensor->ndim, TAP_MAX_NDIM);
+    if (tensor->ndim && !tensor->shape)
+        return tap_fail(err, TAP_E_INVALID, "tensor: %d dimensions but no shape; set tap_tensor.shape", tensor->ndim);
+    *count = tap_tensor_count(tensor);
+    if (*count < 0)
+        return tap_fail(err, TAP_E_INVALID, "tensor: its shape has a negative size or its bytes do not fit 63 bits");
+    if (*count && !tensor->data)
+        return tap_fail(err, TAP_E_INVALID, "tensor: %lld elements but no data; set tap_tensor.data", (long long)*count);
+    return TAP_OK;
+}
+
+tap_status tap__walk_begin(tap_walk *walk, const tap_tensor *tensor, tap_error *err)
+{
+    int64_t count = 0;
+    TAP_TRY(check(tensor, &count, err));
+    walk->at = tensor->data;
+    walk->item = tap_dtype_describe(tensor->dtype)->bytes;
+    walk->left = count;
+    int64_t item = (int64_t)walk->item;
+    if (!tensor->strides || count <= 1) {
+        walk->ndim = 1;
+        walk->shape[0] = count;
+        walk->stride[0] = item;
+        walk->index[0] = 0;
+        return TAP_OK;
+    }
+    int ndim = 0;
+    for (int i = 0; i < tensor->ndim; i++) {
+        int64_t size = tensor->shape[i], stride = tensor->strides[i] * item;
+        if (size == 1)
+            continue;
+        if (ndim && walk->stride[ndim - 1] == size * stride) {
+            walk->shape[ndim - 1] *= size;
+            walk->stride[ndim - 1] = stride;
+            continue;
+        }
+        walk->shape[ndim] = size;
+        walk->stride[ndim] = stride;
+        walk->index[ndim++] = 0;
+    }
+    walk->ndim = ndim;
+    return TAP_OK;
+}
+
+bool tap__walk_is_contiguous(const tap_walk *walk)
+{
+    return walk->ndim == 1 && walk->stride[0] == (int64_t)walk->item;
+}
+
+#define GATHER(type)                                                                                                 \
+    for (int64_t i = 0; i < count; i++) {                                                                            \
+        type element;                                                                                                \
+        memcpy(&element, src + i * stride, sizeof element);                                                          \
+        memcpy(dst + i * (int64_t)sizeof element, &element, sizeof element);                                         \
+    }
+
+static void gather(char *dst, const char *src, int64_t stride, int64_t count, size_t item)
+{
+    typedef struct pair {
+        uint64_t a, b;
+    } pair;
+    if (stride == (int64_t)item) {
+        memcpy(dst, src, (size_t)count * item);
+        return;
+    }
+    switch (item) {
+    case 1: GATHER(uint8_t) break;
+    case 2: GATHER(uint16_t) break;
+    case 4: GATHER(uint32_t) break;
+    case 8: GATHER(uint64_t) break;
+    default: GATHER(pair) break;
+    }
+}
+
+/* Moves `count` elements on inside the innermost dimension, carrying into the outer ones at its end. */
+static void advance(tap_walk *walk, int64_t count)
+{
+    int d = walk->ndim - 1;
+    walk->left -= count;
+    walk->index[d] += count;
+    walk->at += count * walk->stride[d];
+    while (d > 0 && walk->index[d] == walk->shape[d]) {
+        walk->at -= walk->shape[d] * walk->stride[d];
+        walk->index[d--] = 0;
+        walk->index[d]++;
+        walk->at += walk->stride[d];
+    }
+}
+
+void tap__walk_read(tap_walk *walk, void *dst, int64_t count)
+{
+    char *to = dst;
+    int inner = walk->ndim - 1;
+    while (count > 0) {
+        int64_t run = walk->shape[inner] - walk->index[inner];
+        run = run < count ? run : count;
+        gather(to, walk->at, walk->stride[inner], run, walk->item);
+        advance(walk, run);
+        to += run * (int64_t)walk->item;
+        count -= run;
+    }
+}
+
+const void *tap__element_at(const tap_tensor *tensor, int64_t index)
+{
+    int64_t item = tap_dtype_describe(tensor->dtype)->bytes, offset = 0;
+    if (!tensor->strides)
+        return (const char *)tensor->data + index * item;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        offset += index % tensor->shape[i] * tensor->strides[i];
+        index /= tensor->shape[i];
+    }
+    return (const char *)tensor->data + offset * item;
+}
