@@ -1,0 +1,213 @@
+/* table.c - rows in columns that fit. */
+#include "table.h"
+
+#include "cli.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 512, GAP = 2 };
+
+typedef struct cell {
+    size_t text; /* offset in the arena */
+    int width;
+    term_style style;
+} cell;
+
+struct table {
+    const column *columns;
+    int count;
+    int *width;  /* as drawn */
+    int *widest; /* of all cells so far */
+    bool *hidden;
+    cell *cells; /* BATCH rows */
+    int rows, at;
+    char *arena;
+    size_t used, cap;
+    char *scratch;
+    size_t scratch_cap;
+    bool titles_done;
+};
+
+table *table_new(const column *columns, int count)
+{
+    table *rows = get_memory(NULL, sizeof *rows);
+    size_t n = (size_t)count;
+    *rows = (table){.columns = columns, .count = count};
+    rows->width = get_memory(NULL, n * sizeof *rows->width);
+    rows->widest = get_memory(NULL, n * sizeof *rows->widest);
+    rows->hidden = get_memory(NULL, n * sizeof *rows->hidden);
+    rows->cells = get_memory(NULL, n * BATCH * sizeof *rows->cells);
+    for (int i = 0; i < count; i++) {
+        rows->width[i] = 0;
+        rows->widest[i] = text_width(tap_text(columns[i].title));
+        rows->hidden[i] = false;
+    }
+    return rows;
+}
+
+void table_cell(table *rows, term_style style, const char *text)
+{
+    size_t need = strlen(text) * 6 + 1;
+    if (rows->at >= rows->count)
+        return;
+    if (rows->used + need > rows->cap) {
+        rows->cap = (rows->used + need) * 2;
+        rows->arena = get_memory(rows->arena, rows->cap);
+    }
+    cell *it = &rows->cells[rows->rows * rows->count + rows->at];
+    it->text = rows->used;
+    it->style = style;
+    rows->used += text_escape(rows->arena + rows->used, text) + 1;
+    it->width = text_width(rows->arena + it->text);
+    if (it->width > rows->widest[rows->at])
+        rows->widest[rows->at] = it->width;
+    rows->at++;
+}
+
+void table_cellf(table *rows, term_style style, const char *fmt, ...)
+{
+    char text[256];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    table_cell(rows, style, text);
+}
+
+void table_row(table *rows)
+{
+    while (rows->at < rows->count)
+        table_cell(rows, STYLE_PLAIN, "");
+    rows->at = 0;
+    if (++rows->rows == BATCH)
+        table_flush(rows);
+}
+
+static int total_width(const table *rows)
+{
+    int total = -GAP;
+    for (int i = 0; i < rows->count; i++)
+        if (!rows->hidden[i])
+            total += rows->width[i] + GAP;
+    return total;
+}
+
+/* Takes `excess` columns from those that may be cut, the widest first; returns what could not be taken. */
+static int cut_columns(table *rows, int excess)
+{
+    while (excess > 0) {
+        int widest = -1;
+        for (int i = 0; i < rows->count; i++)
+            if (!rows->hidden[i] && rows->columns[i].cut && rows->width[i] > rows->columns[i].cut &&
+                (widest < 0 || rows->width[i] > rows->width[widest]))
+                widest = i;
+        if (widest < 0)
+            break;
+        rows->width[widest]--;
+        excess--;
+    }
+    return excess;
+}
+
+static bool hide_column(table *rows)
+{
+    int least = -1;
+    for (int i = 0; i < rows->count; i++)
+        if (!rows->hidden[i] && rows->columns[i].keep < 255 &&
+            (least < 0 || rows->columns[i].keep < rows->columns[least].keep))
+            least = i;
+    if (least >= 0)
+        rows->hidden[least] = true;
+    return least >= 0;
+}
+
+static void fit(table *rows)
+{
+    int room = term_width();
+    do
+        for (int i = 0; i < rows->count; i++)
+            rows->width[i] = rows->widest[i];
+    while (room && cut_columns(rows, total_width(rows) - room) > 0 && hide_column(rows));
+}
+
+static void draw_cell(table *rows, int i, const char *text, int width, term_style style, int *owed)
+{
+    if (width > rows->width[i]) {
+        size_t need = strlen(text) + 8;
+        if (need > rows->scratch_cap) {
+            rows->scratch_cap = need * 2;
+            rows->scratch = get_memory(rows->scratch, rows->scratch_cap);
+        }
+        text_cut_middle(rows->scratch, text, rows->width[i]);
+        text = rows->scratch;
+        width = text_width(text);
+    }
+    int space = rows->width[i] - width;
+    if (rows->columns[i].align == '>')
+        *owed += space;
+    if (*text) {
+        fprintf(stdout, "%*s", *owed, "");
+        *owed = 0;
+        if (style == STYLE_PLAIN)
+            fputs(text, stdout);
+        else
+            term_print(stdout, style, text);
+    }
+    *owed += (rows->columns[i].align == '>' ? 0 : space) + GAP;
+}
+
+static void draw_titles(table *rows)
+{
+    int owed = 0;
+    for (int i = 0; i < rows->count; i++) {
+        if (rows->hidden[i])
+            continue;
+        const char *title = tap_text(rows->columns[i].title);
+        draw_cell(rows, i, title, text_width(title), STYLE_BOLD, &owed);
+    }
+    fputc('\n', stdout);
+}
+
+void table_flush(table *rows)
+{
+    if (rows->rows == 0)
+        return;
+    progress_clear();
+    fit(rows);
+    if (!rows->titles_done)
+        draw_titles(rows);
+    rows->titles_done = true;
+    for (int r = 0; r < rows->rows && !output_gone(); r++) {
+        int owed = 0;
+        for (int i = 0; i < rows->count; i++) {
+            const cell *it = &rows->cells[r * rows->count + i];
+            if (!rows->hidden[i])
+                draw_cell(rows, i, rows->arena + it->text, it->width, it->style, &owed);
+        }
+        fputc('\n', stdout);
+    }
+    rows->rows = 0;
+    rows->used = 0;
+}
+
+int table_hidden(const table *rows)
+{
+    int count = 0;
+    for (int i = 0; i < rows->count; i++)
+        count += rows->hidden[i];
+    return count;
+}
+
+void table_end(table *rows)
+{
+    table_flush(rows);
+    free(rows->width);
+    free(rows->widest);
+    free(rows->hidden);
+    free(rows->cells);
+    free(rows->arena);
+    free(rows->scratch);
+    free(rows);
+}
