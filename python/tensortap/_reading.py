@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Mapping
@@ -20,7 +21,8 @@ __all__ = ["Mapping", "Problem", "Record", "Run", "Stats", "Verified", "open", "
 _TORCH_RAW = {1: "uint8", 2: "int16", 4: "int32"}
 
 
-class Stats(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stats:
     """Statistics of one tensor; mean and norm are over its finite values."""
 
     count: int
@@ -34,7 +36,8 @@ class Stats(NamedTuple):
     norm: float
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """One thing ``verify`` found."""
 
     kind: str
@@ -49,7 +52,8 @@ class Problem(NamedTuple):
     reason: str
 
 
-class Verified(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Verified:
     """What ``verify`` found: ``ok`` when nothing was lost."""
 
     ok: bool
@@ -156,7 +160,9 @@ class Run(_core.Run):
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def query(
@@ -205,19 +211,18 @@ class Run(_core.Run):
 
     def verify(self, *, quick: bool = False, rules: bool = False) -> Verified:
         """Check that everything asked for is there and intact; ``quick`` does not read the bytes."""
-        *numbers, problems = self._verify(quick, rules)
-        return Verified(*numbers, problems=[Problem(*problem) for problem in problems])
+        ok, records, size, lost, left_out, not_named, problems = self._verify(quick, rules)
+        return Verified(ok, records, size, lost, left_out, not_named, [Problem(*problem) for problem in problems])
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per record: key, dtype, shape and statistics."""
         import pandas
 
-        columns = ("rank", "attempt", "step", "name", "path", "call", "kind", "dtype", "shape", "payload_bytes", "state")
+        columns = ("rank", "attempt", "step", "name", "path", "call", "kind", "dtype", "shape", "payload_bytes")
         rows = []
         for record in self:
             row = {column: getattr(record, column) for column in columns}
-            row.update((record.stats or Stats(*[None] * 9))._asdict())  # type: ignore[arg-type]
-            rows.append(row)
+            rows.append(row | (asdict(record.stats) if record.stats else {}))
         return pandas.DataFrame(rows)
 
 

@@ -122,9 +122,8 @@ def _simplify_array(x: Any) -> Simple | None:
     if kind in "biufcmM":
         native = a.astype(a.dtype.newbyteorder("="))
         return _simple(np.require(native, requirements=["C", "A"]).reshape(a.shape))
-    name = {"float8_e4m3": "float8_e4m3"}.get(a.dtype.name, a.dtype.name)
-    if name in _EXTENSION_DTYPES:
-        return np.require(a, requirements=["C", "A"]).reshape(a.shape), name, None, False, None, None
+    if a.dtype.name in _EXTENSION_DTYPES:
+        return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
     if kind == "V":
         return _simple(a.astype(np.float32), f"numpy.{a.dtype.name}") if a.dtype.fields is None else None
     return None
@@ -157,7 +156,8 @@ def simplify(x: Any, nested: bool) -> Simple:
         return _simple(dict(zip(cls._fields, x, strict=False)), _qualified(cls))
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         return _simple({f.name: getattr(x, f.name, None) for f in dataclasses.fields(x)}, _qualified(cls))
-    for base in (bool, int, float, complex, str, bytes):
+    scalars: tuple[Any, ...] = (int, float, complex, str, bytes)
+    for base in scalars:
         if isinstance(x, base):
             return _simple(base(x), _qualified(cls))
     if isinstance(x, (bytearray, memoryview)):
