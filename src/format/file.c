@@ -35,7 +35,7 @@ static tap_status format_detect(const tap_file *file, const tap_format **out, ta
         return tap_fail(err, TAP_E_TRUNCATED, "%s: the file is empty; the writer was killed, run: tensortap verify DIR",
                         file->path);
     for (size_t i = 0; i < FORMAT_COUNT; i++)
-        if (FORMATS[i]->open && FORMATS[i]->detect(file->bytes, file->len)) {
+        if (FORMATS[i]->detect(file->bytes, file->len)) {
             *out = FORMATS[i];
             return TAP_OK;
         }

@@ -16,6 +16,12 @@ static uint32_t round8(uint32_t len)
     return (len + 7u) & ~7u;
 }
 
+const char *tap_kind_name(tap_kind kind)
+{
+    static const char *const NAMES[] = {"forward", "grad", "input", "output", "param"};
+    return (size_t)kind < sizeof NAMES / sizeof NAMES[0] ? NAMES[kind] : "unknown";
+}
+
 bool tap__reason_is_rule(tap_reason reason)
 {
     return reason == TAP_REASON_KEEP || reason == TAP_REASON_MAX_BYTES || reason == TAP_REASON_FILTER ||

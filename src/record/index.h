@@ -21,6 +21,7 @@
 #ifndef TAP_RECORD_INDEX_H
 #define TAP_RECORD_INDEX_H
 
+#include "base/match.h"
 #include "record/attempt.h"
 
 typedef struct tap_index tap_index;
@@ -88,7 +89,7 @@ typedef struct tap_row {
 typedef struct tap_index_query {
     uint64_t first_seq, end_seq;
     const char *names;              /* globs or NULL */
-    const struct tap_ranges *steps; /* or NULL */
+    const tap_ranges *steps;        /* or NULL */
     int kind;                       /* or -1 */
     bool incomplete;                /* also SLOT, TORN and DECLARED */
 } tap_index_query;

@@ -38,7 +38,7 @@ typedef struct tap_segment_range {
 struct tap_index {
     sqlite3 *db;
     char *temporary, *path; /* NULL in memory and when reading */
-    bool writable, literal_names;
+    bool writable;
     bool all_names;         /* every name was read from the file */
     tap_strings names, texts;
     tap_segment_range *segments;

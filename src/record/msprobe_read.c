@@ -9,6 +9,7 @@
 
 #include <json-c/json.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -97,7 +98,7 @@ static void read_stats(tap_record *record, json_object *leaf, uint64_t count)
     if (!has_max || !has_min)
         return;
     if (info->kind == 'F' || info->kind == 'C') {
-        stats.nan = isnan(stats.max.f) != 0;
+        stats.nan = (uint64_t)(isnan(stats.max.f) ? 1 : 0);
         stats.pos_inf = isinf(stats.max.f) && stats.max.f > 0;
         stats.neg_inf = isinf(stats.min.f) && stats.min.f < 0;
     }
@@ -177,7 +178,7 @@ static void read_scalar(tap_record *record, json_object *value)
     double mean = record->dtype == TAP_F64 ? number.f : record->dtype == TAP_I64 ? (double)number.i : (double)number.u;
     record->has_stats = true;
     record->stats = (tap_stats){.count = 1, .min = number, .max = number, .mean = mean, .norm = fabs(mean)};
-    record->stats.nan = isnan(mean) != 0;
+    record->stats.nan = (uint64_t)(isnan(mean) ? 1 : 0);
     record->stats.pos_inf = isinf(mean) && mean > 0;
     record->stats.neg_inf = isinf(mean) && mean < 0;
     record->stats.zero = fpclassify(mean) == FP_ZERO;
@@ -308,6 +309,17 @@ static tap_status read_item(reader *r, const char *key, json_object *value)
     return walk_value(r, value);
 }
 
+static tap_status read_items(reader *r)
+{
+    tap_status status = TAP_OK;
+    json_object_object_foreach(r->data, key, value)
+    {
+        if (status == TAP_OK)
+            status = read_item(r, key, value);
+    }
+    return status;
+}
+
 tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_place *place, uint64_t *seq,
                                 tap_record_fn add, void *user, tap_error *err)
 {
@@ -328,11 +340,7 @@ tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_
     else if (!json_object_object_get_ex(root, "data", &r.data) || !json_object_is_type(r.data, json_type_object))
         status = tap_fail(err, TAP_E_FORMAT, "%s: debug.json has no \"data\" object; is it msprobe's?", where);
     else
-        json_object_object_foreach(r.data, key, value)
-        {
-            if (status == TAP_OK)
-                status = read_item(&r, key, value);
-        }
+        status = read_items(&r);
     json_object_put(root);
     tap__strbuf_free(&r.name);
     tap__strbuf_free(&r.path);

@@ -322,7 +322,8 @@ static bool is_final(const tap_scan *scan)
 
 static tap_status next_in_segment(tap_scan *scan, const tap_entry **entry, uint64_t *offset, bool *cut, tap_error *err)
 {
-    for (bool jumped = false;; jumped = true) {
+    bool jumped = false, fresh = !scan->growing;
+    for (;;) {
         tap_status status = entry_at(scan, scan->offset, entry, cut, err);
         bool fits = status == TAP_OK && (*entry)->seq >= scan->next_seq;
         if (fits && *cut && scan->growing && (*entry)->type != TAP_ENTRY_BIG && !is_final(scan))
@@ -335,6 +336,12 @@ static tap_status next_in_segment(tap_scan *scan, const tap_entry **entry, uint6
             return status;
         if (jumped || scan->offset >= scan->file_bytes || !is_final(scan))
             return TAP_END;
+        if (!fresh) { /* only now that nobody writes here any more is what we read final */
+            fresh = true;
+            TAP_TRY(look_again(scan, err));
+            continue;
+        }
+        jumped = true;
         uint64_t found = scan->offset;
         TAP_TRY(resync(scan, &found, err));
         damage(scan, scan->offset, found - scan->offset);

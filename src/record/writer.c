@@ -167,12 +167,24 @@ static tap_status writer_open(writer *w, tap_error *err)
     return w->native ? tap__seglog_open(&w->log, w->ring, err) : tap__filesink_open(&w->sink, w->ring, layout, err);
 }
 
+/* A ring kept as a file has nothing more to say once its attempt is finished. */
+static void remove_ring_file(const writer *w)
+{
+    if (!w->native || !w->h->config.file_ring || w->mode == TAP_WRITER_RECOVER)
+        return;
+    char *path = tap__attempt_path(&w->log.files, ".ring");
+    if (path)
+        unlink(path);
+    tap__free(path);
+}
+
 static void writer_finish(writer *w, const char *ended)
 {
     if (w->native)
         tap__seglog_finish(&w->log, ended);
     else
         tap__filesink_finish(&w->sink);
+    remove_ring_file(w);
     uint64_t seq, pos;
     tail(w, &seq, &pos);
     atomic_store(&w->h->flush_done, UINT64_MAX);

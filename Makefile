@@ -1,0 +1,76 @@
+# What people type. The building is CMake's work (CMakePresets.json), the setting-up tools/setup.sh's, the order of the
+# whole test tools/test.sh's. Every target sets up what it needs first.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 300
+PYTEST_ARGS ?=
+export PYTHON VENV JOBS FUZZ_SECONDS
+
+PY := $(VENV)/bin/python
+WHEEL_STAMP := build/wheel/installed
+WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.toml README.md -type f \
+	-not -name '*.pyc' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test test-quick bench lint fuzz asan tsan coverage aarch64 wheel install clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
+		grep '##' $(MAKEFILE_LIST)
+
+setup: ## install system packages, .venv and the pinned Python packages; nothing when they are there
+	@tools/setup.sh
+
+build: setup ## the library and the command with all warnings as errors, in build/dev
+	@tools/stage.sh configure dev
+	@cmake --build --preset dev -j $(JOBS)
+
+demo: $(WHEEL_STAMP) ## record a small training run twice and look at the recordings
+	@$(PY) examples/demo.py build/demo
+
+test: setup ## everything: sanitizers, aarch64, fuzz corpus, wheel, Python, faults (under 40 minutes)
+	@tools/test.sh all
+
+test-quick: setup ## the C tests and the quick Python tests (under 2 minutes)
+	@tools/test.sh quick
+
+bench: $(WHEEL_STAMP) ## the speed table, beside numpy, torch and mindstudio-probe
+	@tools/setup.sh bench
+	@tools/stage.sh configure release
+	@cmake --build --preset release -j $(JOBS)
+	@tools/stage.sh bench
+
+lint: setup ## ruff, mypy --strict, and the rule of directories
+	@tools/stage.sh lint
+
+fuzz: setup ## every fuzz target for FUZZ_SECONDS (300)
+	@tools/stage.sh fuzz $(FUZZ_SECONDS)
+
+asan: setup ## the C tests under the address and undefined-behaviour sanitizers
+	@tools/stage.sh ctest asan
+
+tsan: setup ## the C tests under the thread sanitizer
+	@tools/stage.sh ctest tsan
+
+coverage: setup ## what the C tests reach, as build/coverage/html
+	@tools/stage.sh coverage
+
+aarch64: setup ## the kernels' tests for ARM, under qemu
+	@tools/stage.sh aarch64
+
+wheel: setup ## the Python wheel, in dist
+	@tools/stage.sh wheel
+
+$(WHEEL_STAMP): $(WHEEL_SOURCES) tools/requirements.txt | setup
+	@tools/stage.sh wheel install
+
+install: setup ## header, libraries, pkg-config file, CMake package and command into PREFIX (/usr/local)
+	@tools/stage.sh configure release
+	@cmake --build --preset release -j $(JOBS)
+	@cmake --install build/release --prefix $(PREFIX)
+
+clean: ## remove everything built; .venv and system packages stay
+	rm -rf build dist

@@ -1,0 +1,42 @@
+"""tensortap records the tensors of a running model to disk and reads them back.
+
+>>> import tempfile, numpy, tensortap as tap
+>>> directory = tempfile.mkdtemp()
+>>> with tap.record(directory + "/run"):
+...     for step in range(2):
+...         tap.save(numpy.arange(3) + step, "x")
+...         tap.step()
+>>> with tap.open(directory + "/run") as run:
+...     [record.numpy().tolist() for record in run["x"]]
+[[0, 1, 2], [1, 2, 3]]
+"""
+
+from ._core import Error, messages, save, step
+from ._core import version as __version__
+from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
+from ._recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
+
+__all__ = [
+    "Counts",
+    "Error",
+    "Mapping",
+    "Problem",
+    "Record",
+    "Recorder",
+    "Run",
+    "Stats",
+    "Verified",
+    "__version__",
+    "close",
+    "current",
+    "declare",
+    "flush",
+    "messages",
+    "open",
+    "record",
+    "recording",
+    "save",
+    "set_step",
+    "step",
+    "verify",
+]

@@ -1,0 +1,122 @@
+/* _core.c - the module tensortap._core: errors, what the library says to people, and the loading of its parts. */
+#include "_core.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static PyObject *error_type;
+
+PyObject *raise_error(const tap_error *err)
+{
+    PyObject *args = Py_BuildValue("(ss)", err->message[0] ? err->message : tap_status_text(err->status),
+                                   tap_status_name(err->status));
+    if (args)
+        PyErr_SetObject(error_type, args);
+    Py_XDECREF(args);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- messages */
+
+/* The library speaks from any of its threads, at any time, also while Python shuts down. So the callback never takes
+ * the GIL: it writes to stderr and keeps the newest messages for messages(). */
+enum { KEPT = 64, MESSAGE_BYTES = 1024 };
+static struct {
+    pthread_mutex_t lock;
+    unsigned long count;
+    char text[KEPT][MESSAGE_BYTES];
+} heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static int quiet;
+
+static void hear(void *user, tap_log_level level, const char *message)
+{
+    (void)user;
+    static const char *const NAMES[] = {"debug", "info", "warning", "error"};
+    if (level < TAP_LOG_WARNING)
+        return;
+    char line[MESSAGE_BYTES + 64];
+    int len = snprintf(line, sizeof line, "tensortap: %s: %.*s\n", NAMES[level], MESSAGE_BYTES - 1, message);
+    /* a message is lost rather than waited for: a fork may have left the lock taken for ever */
+    if (pthread_mutex_trylock(&heard.lock) == 0) {
+        snprintf(heard.text[heard.count++ % KEPT], MESSAGE_BYTES, "%s", message);
+        pthread_mutex_unlock(&heard.lock);
+    }
+    if (!quiet && len > 0 && write(STDERR_FILENO, line, (size_t)len) < 0)
+        return; /* nobody listens */
+}
+
+static PyObject *messages(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    char(*copy)[MESSAGE_BYTES] = PyMem_Malloc(sizeof heard.text);
+    if (!copy)
+        return PyErr_NoMemory();
+    pthread_mutex_lock(&heard.lock);
+    unsigned long count = heard.count;
+    memcpy(copy, heard.text, sizeof heard.text);
+    pthread_mutex_unlock(&heard.lock);
+    PyObject *list = PyList_New(0);
+    for (unsigned long i = count > KEPT ? count - KEPT : 0; list && i < count; i++) {
+        const char *text = copy[i % KEPT];
+        PyObject *item = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+        if (!item || PyList_Append(list, item) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    PyMem_Free(copy);
+    return list;
+}
+
+static PyObject *set_quiet(PyObject *self, PyObject *value)
+{
+    (void)self;
+    int yes = PyObject_IsTrue(value);
+    if (yes < 0)
+        return NULL;
+    quiet = yes;
+    Py_RETURN_NONE;
+}
+
+static PyObject *say(PyObject *self, PyObject *text)
+{
+    (void)self;
+    PyObject *owner;
+    const char *utf8 = PyUnicode_Check(text) ? text_of(text, &owner) : NULL;
+    if (!utf8)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "say takes a str");
+    hear(NULL, TAP_LOG_WARNING, tap_text(utf8));
+    Py_XDECREF(owner);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"messages", messages, METH_NOARGS, "messages() -> list[str]: the newest warnings and errors of the library."},
+    {"set_quiet", set_quiet, METH_O, "set_quiet(yes): do not print messages to stderr; messages() still has them."},
+    {"say", say, METH_O, "say(text): print and keep a warning of the Python side."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "tensortap._core", "The C half of tensortap. Use the package.", -1, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (!module)
+        return NULL;
+    error_type = PyErr_NewExceptionWithDoc("tensortap.Error",
+                                           "A call of the library failed. args: the message, the status name.",
+                                           PyExc_OSError, NULL);
+    if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
+        PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
+        recorder_init(module) < 0 || reader_init(module) < 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    tap_set_log(hear, NULL);
+    return module;
+}

@@ -1,0 +1,42 @@
+/* _core.h - what the files of the Python extension share. The extension uses the public header and CPython's limited
+ * API only: one build serves every Python from 3.10 on. */
+#ifndef TAP_PYTHON_CORE_H
+#define TAP_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tensortap/tensortap.h"
+
+/* A Python value turned into a tap_value. What the value points at lives until tree_free: small trees in `inside`,
+ * larger ones in blocks; Python objects that own memory are held in `held`. */
+enum { TREE_INSIDE = 1024 };
+typedef struct tap_tree {
+    tap_value value;
+    size_t tensor_bytes;       /* of all tensors in it */
+    PyObject *device;          /* a str when a tensor was not on the CPU */
+    PyObject *placements;      /* a str when a tensor was sharded */
+    struct tree_block *blocks;
+    PyObject *held_one;        /* the usual case: one owner */
+    PyObject *held;            /* a list of further owners */
+    size_t used;
+    _Alignas(16) char inside[TREE_INSIDE];
+} tap_tree;
+
+/* 0, or -1 with an exception. tree_free is called in both cases. */
+int tree_build(tap_tree *tree, PyObject *value);
+void tree_free(tap_tree *tree);
+int value_init(void);
+
+/* UTF-8 of a str, NUL-terminated; *owner (may become NULL) keeps it alive. Lone surrogates and NUL bytes, which the
+ * library's strings cannot hold, are written as escapes. NULL with an exception. */
+const char *text_of(PyObject *str, PyObject **owner);
+
+/* Raises tensortap.Error with the message of err. Always returns NULL. */
+PyObject *raise_error(const tap_error *err);
+
+/* Adds the types and functions of a file to the module; 0 or -1 with an exception. */
+int recorder_init(PyObject *module);
+int reader_init(PyObject *module);
+
+#endif

@@ -1,0 +1,691 @@
+/* _recorder.c - the Recorder type and the module's own save, step, ... on the process's recorder. save is the hot one:
+ * arguments are read by hand, nothing is allocated for a plain array, and with no recorder it is one test. */
+#include "_core.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Above this many bytes a save is worth letting other threads run meanwhile. */
+enum { RELEASE_BYTES = 1 << 20 };
+
+typedef struct recorder {
+    PyObject_HEAD
+    tap_recorder *rec;  /* NULL when closed */
+    atomic_int busy;    /* calls that run without the GIL; close waits for them */
+    int source;         /* record file and line of the caller */
+    struct recorder *next; /* of all recorders */
+} recorder;
+
+static recorder *all;      /* not held: a recorder takes itself out */
+
+static recorder *current;  /* the process's recorder, held; NULL: not recording */
+static int first_miss_done; /* the first save without a recorder was answered */
+static PyObject *recorder_type, *open_from_environment;
+
+/* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
+#define WITHOUT_GIL(r, call)                                                                                         \
+    do {                                                                                                             \
+        atomic_fetch_add(&(r)->busy, 1);                                                                             \
+        PyThreadState *state_ = PyEval_SaveThread();                                                                 \
+        call;                                                                                                        \
+        PyEval_RestoreThread(state_);                                                                                \
+        atomic_fetch_sub(&(r)->busy, 1);                                                                             \
+    } while (0)
+
+static PyObject *closed_error(void)
+{
+    tap_error err = {.status = TAP_E_CLOSED};
+    return raise_error(&err);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- save */
+
+enum keyword { K_VALUE, K_NAME, K_KIND, K_STEP, K_CALL, K_REPLAY, K_MODULE, K_GRAPH, K_NODE, K_GRAPH_ID, K_ARGUMENT,
+               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_COUNT };
+static const char *const KEYWORDS[K_COUNT] = {"value", "name", "kind", "step", "call", "replay", "module", "graph", "node",
+                                              "graph_id", "argument", "suffix", "stamp_us", "flags", "device", "source",
+                                              "line"};
+static PyObject *keywords[K_COUNT]; /* interned */
+enum { POSITIONAL = 4 };
+
+static int find_keyword(PyObject *name)
+{
+    for (int i = 0; i < K_COUNT; i++)
+        if (keywords[i] == name)
+            return i;
+    for (int i = 0; i < K_COUNT; i++)
+        if (PyUnicode_Compare(keywords[i], name) == 0)
+            return i;
+    return -1;
+}
+
+static int parse(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **values)
+{
+    memset(values, 0, sizeof(PyObject *) * K_COUNT);
+    if (nargs > POSITIONAL) {
+        PyErr_Format(PyExc_TypeError, "save takes at most %d positional arguments", POSITIONAL);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        values[i] = args[i];
+    Py_ssize_t count = kwnames ? PyTuple_Size(kwnames) : 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *name = PyTuple_GetItem(kwnames, i);
+        int at = find_keyword(name);
+        if (at < 0 || values[at]) {
+            PyErr_Format(PyExc_TypeError, at < 0 ? "save has no argument %R" : "save got %R twice", name);
+            return -1;
+        }
+        values[at] = args[nargs + i];
+    }
+    if (!values[K_VALUE] || !values[K_NAME] || !PyUnicode_Check(values[K_NAME])) {
+        PyErr_SetString(PyExc_TypeError, "save takes a value and a name: tap.save(x, \"x\")");
+        return -1;
+    }
+    for (int i = K_KIND; i < K_COUNT; i++)
+        if (values[i] == Py_None)
+            values[i] = NULL;
+    return 0;
+}
+
+static int get_kind(PyObject *value, tap_kind *out)
+{
+    const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    for (int kind = TAP_KIND_FORWARD; text && kind <= TAP_KIND_PARAM; kind++)
+        if (strcmp(text, tap_kind_name((tap_kind)kind)) == 0) {
+            *out = (tap_kind)kind;
+            return 0;
+        }
+    PyErr_Format(PyExc_ValueError, "kind is one of forward, grad, input, output, param, not %R", value);
+    return -1;
+}
+
+static int get_int(PyObject *value, int64_t *out)
+{
+    *out = PyLong_AsLongLong(value);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+typedef struct save_texts {
+    PyObject *owners[K_COUNT];
+} save_texts;
+
+/* Everything after value and name; only what was given is looked at. */
+static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
+{
+    static const struct {
+        enum keyword at;
+        size_t offset;
+    } TEXTS[] = {{K_MODULE, offsetof(tap_save_info, module)},     {K_GRAPH, offsetof(tap_save_info, graph)},
+                 {K_NODE, offsetof(tap_save_info, node)},         {K_ARGUMENT, offsetof(tap_save_info, argument)},
+                 {K_SUFFIX, offsetof(tap_save_info, suffix)},     {K_DEVICE, offsetof(tap_save_info, device)},
+                 {K_SOURCE, offsetof(tap_save_info, source)}};
+    int64_t number;
+    if (values[K_KIND] && get_kind(values[K_KIND], &info->kind) < 0)
+        return -1;
+    if (values[K_STEP]) {
+        if (get_int(values[K_STEP], &info->step) < 0)
+            return -1;
+        info->has_step = true;
+    }
+    if (values[K_CALL]) {
+        if (get_int(values[K_CALL], &number) < 0)
+            return -1;
+        info->call = (uint32_t)number;
+        info->has_call = true;
+    }
+    if (values[K_REPLAY]) {
+        if (get_int(values[K_REPLAY], &number) < 0)
+            return -1;
+        info->replay = (uint64_t)number;
+    }
+    if (values[K_FLAGS]) {
+        if (get_int(values[K_FLAGS], &number) < 0)
+            return -1;
+        info->flags |= (unsigned)number;
+    }
+    if (values[K_LINE]) {
+        if (get_int(values[K_LINE], &number) < 0)
+            return -1;
+        info->line = (int)number;
+    }
+    if ((values[K_GRAPH_ID] && get_int(values[K_GRAPH_ID], &info->graph_id) < 0) ||
+        (values[K_STAMP_US] && get_int(values[K_STAMP_US], &info->stamp_us) < 0))
+        return -1;
+    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+        PyObject *value = values[TEXTS[i].at];
+        if (!value)
+            continue;
+        if (!PyUnicode_Check(value)) {
+            PyErr_Format(PyExc_TypeError, "save: %s is a str", KEYWORDS[TEXTS[i].at]);
+            return -1;
+        }
+        const char *text = text_of(value, &texts->owners[TEXTS[i].at]);
+        if (!text)
+            return -1;
+        memcpy((char *)info + TEXTS[i].offset, &text, sizeof text);
+    }
+    return 0;
+}
+
+/* File names of code objects seen; a newcomer takes the place of an older one. */
+static struct {
+    PyObject *code, *filename;
+} sources[64];
+
+static void fill_source(tap_save_info *info)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    PyObject *code = frame ? (PyObject *)PyFrame_GetCode(frame) : NULL;
+    if (!code)
+        return;
+    size_t at = ((uintptr_t)code >> 5) % 64;
+    if (sources[at].code != code) {
+        PyObject *filename = PyObject_GetAttrString(code, "co_filename");
+        if (!filename || !PyUnicode_AsUTF8AndSize(filename, NULL)) {
+            PyErr_Clear();
+            Py_XDECREF(filename);
+            Py_DECREF(code);
+            return;
+        }
+        Py_XDECREF(sources[at].code);
+        Py_XDECREF(sources[at].filename);
+        sources[at].code = Py_NewRef(code);
+        sources[at].filename = filename;
+    }
+    info->source = PyUnicode_AsUTF8AndSize(sources[at].filename, NULL);
+    info->line = PyFrame_GetLineNumber(frame);
+    Py_DECREF(code);
+}
+
+static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, const tap_save_info *info)
+{
+    if (tree->value.type == TAP_VALUE_TENSOR && !tree->value.type_name)
+        tap_save(rec, name, &tree->value.tensor, info);
+    else
+        tap_save_value(rec, name, &tree->value, info);
+}
+
+static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *values[K_COUNT], *name_owner = NULL;
+    if (parse(args, nargs, kwnames, values) < 0)
+        return NULL;
+    const char *name = text_of(values[K_NAME], &name_owner);
+    if (!name)
+        return NULL;
+    tap_save_info info;
+    memset(&info, 0, sizeof info);
+    save_texts texts;
+    memset(&texts, 0, sizeof texts);
+    tap_tree tree;
+    PyObject *result = NULL;
+    int failed = (nargs > 2 || kwnames) ? fill_info(values, &info, &texts) : 0;
+    if (!failed && self->source && !info.source)
+        fill_source(&info);
+    if (failed || tree_build(&tree, values[K_VALUE]) < 0)
+        goto done;
+    if (tree.value.requires_grad)
+        info.flags |= TAP_SAVE_REQUIRES_GRAD;
+    if (tree.device && !info.device)
+        info.device = PyUnicode_AsUTF8AndSize(tree.device, NULL);
+    if (tree.placements)
+        info.placements = PyUnicode_AsUTF8AndSize(tree.placements, NULL);
+    tap_recorder *rec = self->rec; /* converting may have run Python code that closed it: then NULL, and no save */
+    if (tree.tensor_bytes > RELEASE_BYTES)
+        WITHOUT_GIL(self, do_save(rec, name, &tree, &info));
+    else
+        do_save(rec, name, &tree, &info);
+    result = Py_NewRef(Py_None);
+done:
+    if (!failed)
+        tree_free(&tree);
+    for (int i = 0; i < K_COUNT; i++)
+        Py_XDECREF(texts.owners[i]);
+    Py_XDECREF(name_owner);
+    return result;
+}
+
+static PyObject *recorder_save(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (!((recorder *)self)->rec)
+        return closed_error();
+    return save_on((recorder *)self, args, nargs, kwnames);
+}
+
+static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    (void)module;
+    if (!current) {
+        if (first_miss_done)
+            Py_RETURN_NONE;
+        first_miss_done = 1;
+        PyObject *opened = PyObject_CallFunctionObjArgs(open_from_environment, NULL);
+        if (!opened)
+            return NULL;
+        Py_DECREF(opened);
+        if (!current)
+            Py_RETURN_NONE;
+    }
+    recorder *self = current;
+    Py_INCREF(self);
+    PyObject *result = save_on(self, args, nargs, kwnames);
+    Py_DECREF(self);
+    return result;
+}
+
+/* -------------------------------------------------------------------------------------------------- open and close */
+
+/* tap_options by name. type: s text, i int or enum, q 64 bits, b bool. */
+static const struct {
+    const char *name;
+    char type;
+    size_t offset;
+} OPTIONS[] = {
+    {"dir", 's', offsetof(tap_options, dir)},
+    {"layout", 's', offsetof(tap_options, layout)},
+    {"mode", 'i', offsetof(tap_options, mode)},
+    {"keep", 'i', offsetof(tap_options, keep)},
+    {"names", 's', offsetof(tap_options, names)},
+    {"steps", 's', offsetof(tap_options, steps)},
+    {"ranks", 's', offsetof(tap_options, ranks)},
+    {"every", 'q', offsetof(tap_options, every)},
+    {"last", 'q', offsetof(tap_options, last)},
+    {"freeze_on_nan", 'b', offsetof(tap_options, freeze_on_nan)},
+    {"max_bytes", 'q', offsetof(tap_options, max_bytes)},
+    {"reserve_bytes", 'q', offsetof(tap_options, reserve_bytes)},
+    {"ring_bytes", 'q', offsetof(tap_options, ring_bytes)},
+    {"ring", 'i', offsetof(tap_options, ring)},
+    {"full", 'i', offsetof(tap_options, full)},
+    {"stall_ms", 'i', offsetof(tap_options, stall_ms)},
+    {"durability", 'i', offsetof(tap_options, durability)},
+    {"segment_bytes", 'q', offsetof(tap_options, segment_bytes)},
+    {"rank", 'i', offsetof(tap_options, rank)},
+    {"world_size", 'i', offsetof(tap_options, world_size)},
+    {"device_index", 'i', offsetof(tap_options, device_index)},
+    {"distributed", 'b', offsetof(tap_options, distributed)},
+    {"writer", 's', offsetof(tap_options, writer)},
+    {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
+    {"checksum", 'b', offsetof(tap_options, checksum)},
+    {"framework", 's', offsetof(tap_options, framework)},
+    {"first_step", 'q', offsetof(tap_options, first_step)},
+};
+
+static int set_option(tap_options *options, PyObject *key, PyObject *value, PyObject *owners)
+{
+    for (size_t i = 0; i < sizeof OPTIONS / sizeof OPTIONS[0]; i++) {
+        if (PyUnicode_CompareWithASCIIString(key, OPTIONS[i].name) != 0)
+            continue;
+        char *at = (char *)options + OPTIONS[i].offset;
+        if (OPTIONS[i].type == 's') {
+            PyObject *owner = NULL;
+            const char *text = PyUnicode_Check(value) ? text_of(value, &owner) : NULL;
+            if (owner && PyList_Append(owners, owner) < 0)
+                text = NULL;
+            Py_XDECREF(owner);
+            if (!text) {
+                if (!PyErr_Occurred())
+                    PyErr_Format(PyExc_TypeError, "%s is a str", OPTIONS[i].name);
+                return -1;
+            }
+            memcpy(at, &text, sizeof text);
+            return 0;
+        }
+        int64_t number;
+        if (get_int(value, &number) < 0)
+            return -1;
+        if (OPTIONS[i].type == 'b') {
+            *(bool *)at = number != 0;
+        } else if (OPTIONS[i].type == 'i') {
+            int small = (int)number;
+            memcpy(at, &small, sizeof small);
+        } else {
+            memcpy(at, &number, sizeof number);
+        }
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "record has no option %R", key);
+    return -1;
+}
+
+static int open_recorder(recorder *self, PyObject *given)
+{
+    tap_options options;
+    tap_options_init(&options);
+    PyObject *owners = PyList_New(0), *key, *value;
+    Py_ssize_t at = 0;
+    int failed = !owners;
+    self->source = 1;
+    while (!failed && given && PyDict_Next(given, &at, &key, &value)) {
+        if (PyUnicode_CompareWithASCIIString(key, "source") == 0)
+            self->source = PyObject_IsTrue(value) == 1;
+        else
+            failed = set_option(&options, key, value, owners) < 0;
+    }
+    if (!failed) {
+        tap_error err = {.status = TAP_OK};
+        tap_recorder *rec = NULL;
+        PyThreadState *state = PyEval_SaveThread();
+        tap_status status = tap_recorder_open(&options, &rec, &err);
+        PyEval_RestoreThread(state);
+        if (status != TAP_OK) {
+            err.status = status;
+            raise_error(&err);
+            failed = 1;
+        }
+        self->rec = rec;
+    }
+    Py_XDECREF(owners);
+    return failed ? -1 : 0;
+}
+
+static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    if (PyTuple_Size(args) != 0)
+        return PyErr_Format(PyExc_TypeError, "use tensortap.record(dir, ...)");
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    recorder *self = (recorder *)alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->next = all;
+    all = self;
+    if (open_recorder(self, kwargs) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static tap_status close_recorder(recorder *self, tap_error *err)
+{
+    tap_recorder *rec = self->rec;
+    if (!rec)
+        return TAP_OK;
+    self->rec = NULL;
+    PyObject *was_current = NULL;
+    if (current == self) {
+        was_current = (PyObject *)current;
+        current = NULL;
+        tap_set_default_recorder(NULL);
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    while (atomic_load(&self->busy))
+        usleep(200);
+    tap_status status = tap_recorder_close(rec, err);
+    PyEval_RestoreThread(state);
+    Py_XDECREF(was_current);
+    return status;
+}
+
+static void recorder_dealloc(PyObject *object)
+{
+    recorder *self = (recorder *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    close_recorder(self, NULL);
+    for (recorder **link = &all; *link; link = &(*link)->next)
+        if (*link == self) {
+            *link = self->next;
+            break;
+        }
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* The threads that were inside a call are not in the child. */
+static void after_fork_in_child(void)
+{
+    for (recorder *each = all; each; each = each->next)
+        atomic_store(&each->busy, 0);
+}
+
+static PyObject *recorder_close(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    tap_error err = {.status = TAP_OK};
+    Py_INCREF(self);
+    tap_status status = close_recorder((recorder *)self, &err);
+    Py_DECREF(self);
+    if (status == TAP_OK)
+        Py_RETURN_NONE;
+    err.status = status;
+    return raise_error(&err);
+}
+
+/* ---------------------------------------------------------------------------------------------------- smaller calls */
+
+static PyObject *recorder_step(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    recorder *self = (recorder *)object;
+    if (!self->rec)
+        return closed_error();
+    tap_recorder *rec = self->rec;
+    WITHOUT_GIL(self, tap_step(rec));
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_set_step(PyObject *object, PyObject *value)
+{
+    recorder *self = (recorder *)object;
+    int64_t step;
+    if (!self->rec)
+        return closed_error();
+    if (get_int(value, &step) < 0)
+        return NULL;
+    tap_recorder *rec = self->rec;
+    WITHOUT_GIL(self, tap_set_step(rec, step));
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_flush(PyObject *object, PyObject *args)
+{
+    recorder *self = (recorder *)object;
+    double seconds = -1;
+    if (!PyArg_ParseTuple(args, "|d", &seconds))
+        return NULL;
+    if (!self->rec)
+        return closed_error();
+    tap_error err = {.status = TAP_OK};
+    tap_status status;
+    int timeout = seconds < 0 ? -1 : seconds > 2e6 ? 2000000000 : (int)(seconds * 1000);
+    tap_recorder *rec = self->rec;
+    WITHOUT_GIL(self, status = tap_flush(rec, timeout, &err));
+    if (status == TAP_OK)
+        Py_RETURN_NONE;
+    err.status = status;
+    return raise_error(&err);
+}
+
+static PyObject *recorder_declare(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"name", "kind", NULL};
+    recorder *self = (recorder *)object;
+    PyObject *name, *kind = NULL, *owner;
+    tap_save_info info;
+    memset(&info, 0, sizeof info);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|O", names, &name, &kind) ||
+        (kind && get_kind(kind, &info.kind) < 0))
+        return NULL;
+    if (!self->rec)
+        return closed_error();
+    const char *text = text_of(name, &owner);
+    if (!text)
+        return NULL;
+    tap_recorder *rec = self->rec;
+    WITHOUT_GIL(self, tap_declare(rec, text, &info));
+    Py_XDECREF(owner);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_wants(PyObject *object, PyObject *name)
+{
+    recorder *self = (recorder *)object;
+    PyObject *owner;
+    const char *text = PyUnicode_Check(name) ? text_of(name, &owner) : NULL;
+    if (!text)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "wants takes a name");
+    bool yes = self->rec && tap_wants(self->rec, text);
+    Py_XDECREF(owner);
+    return PyBool_FromLong(yes);
+}
+
+static PyObject *recorder_set_enabled(PyObject *object, PyObject *value)
+{
+    recorder *self = (recorder *)object;
+    int yes = PyObject_IsTrue(value);
+    if (yes < 0)
+        return NULL;
+    if (!self->rec)
+        return closed_error();
+    tap_set_enabled(self->rec, yes);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_counts(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    recorder *self = (recorder *)object;
+    if (!self->rec)
+        return closed_error();
+    tap_counts counts;
+    memset(&counts, 0, sizeof counts);
+    tap_recorder_counts(self->rec, &counts);
+    return Py_BuildValue("{sK sK sK sK sK sK sK sK si}", "saved", counts.saved, "saved_bytes", counts.saved_bytes,
+                         "filtered", counts.filtered, "stats_only", counts.stats_only, "dropped", counts.dropped,
+                         "ring_bytes", counts.ring_bytes, "ring_used", counts.ring_used, "written_bytes",
+                         counts.written_bytes, "writer_pid", counts.writer_pid);
+}
+
+static PyObject *recorder_error(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    recorder *self = (recorder *)object;
+    if (!self->rec)
+        return closed_error();
+    tap_error err = {.status = TAP_OK};
+    tap_recorder_error(self->rec, &err);
+    if (err.status == TAP_OK)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(err.message, (Py_ssize_t)strlen(err.message), "replace");
+}
+
+static PyObject *get_current_step(PyObject *object, void *unused)
+{
+    (void)unused;
+    recorder *self = (recorder *)object;
+    return self->rec ? PyLong_FromLongLong(tap_current_step(self->rec)) : closed_error();
+}
+
+static PyObject *get_closed(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(!((recorder *)object)->rec);
+}
+
+/* --------------------------------------------------------------------------------------------------- the module's */
+
+static PyObject *module_current(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return Py_NewRef(current ? (PyObject *)current : Py_None);
+}
+
+static PyObject *module_set_current(PyObject *module, PyObject *value)
+{
+    (void)module;
+    if (!PyObject_TypeCheck(value, (PyTypeObject *)recorder_type))
+        return PyErr_Format(PyExc_TypeError, "set_current takes a Recorder");
+    if (current || !((recorder *)value)->rec)
+        return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
+    current = (recorder *)Py_NewRef(value);
+    tap_set_default_recorder(current->rec);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_step(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    if (!current)
+        Py_RETURN_NONE;
+    PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step(self, unused);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
+{
+    (void)module;
+    Py_XDECREF(open_from_environment);
+    open_from_environment = Py_NewRef(callback);
+    first_miss_done = 0;
+    Py_RETURN_NONE;
+}
+
+#define FAST(function) (PyCFunction)(void (*)(void))(function)
+
+#define SAVE_DOC                                                                                                     \
+    "save(value, name, kind='forward', step=None, *, ...) -> None\n\n"                                               \
+    "Save a value under a name: an array, a CPU tensor, a number, or a nested list, tuple or dict of them.\n"         \
+    "Returns when the value is safe from the death of this process. Without a recorder it does nothing.\n\n"          \
+    ">>> import numpy, tempfile, tensortap as tap\n"                                                                 \
+    ">>> with tempfile.TemporaryDirectory() as d, tap.record(d + '/run'):\n"                                         \
+    "...     tap.save(numpy.ones(3), 'x')\n"
+
+static PyMethodDef recorder_methods[] = {
+    {"save", FAST(recorder_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC},
+    {"step", recorder_step, METH_NOARGS, "step() -> None: end the current step."},
+    {"set_step", recorder_set_step, METH_O, "set_step(step) -> None: go to a step by number."},
+    {"flush", recorder_flush, METH_VARARGS, "flush(timeout=-1) -> None: return when everything saved is in its files."},
+    {"close", recorder_close, METH_NOARGS, "close() -> None: end the recording; all files are final then."},
+    {"declare", FAST(recorder_declare), METH_VARARGS | METH_KEYWORDS,
+     "declare(name, kind='forward') -> None: announce a name; verify reports it when no value ever comes."},
+    {"wants", recorder_wants, METH_O, "wants(name) -> bool: would a save of this name be kept now?"},
+    {"set_enabled", recorder_set_enabled, METH_O, "set_enabled(yes) -> None: pause or resume."},
+    {"counts", recorder_counts, METH_NOARGS, "counts() -> dict: what was saved, left out and lost so far."},
+    {"last_error", recorder_error, METH_NOARGS, "last_error() -> str | None: why a save last failed."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef recorder_getset[] = {
+    {"current_step", get_current_step, NULL, "Number of the step that is being recorded.", NULL},
+    {"closed", get_closed, NULL, "Whether close was called.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_new, recorder_new},
+    {Py_tp_dealloc, recorder_dealloc},
+    {Py_tp_methods, recorder_methods},
+    {Py_tp_getset, recorder_getset},
+    {0, NULL},
+};
+
+static PyType_Spec recorder_spec = {
+    .name = "tensortap._core.Recorder",
+    .basicsize = sizeof(recorder),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = recorder_slots,
+};
+
+static PyMethodDef module_methods[] = {
+    {"save", FAST(module_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC},
+    {"step", module_step, METH_NOARGS, "step() -> None: end the current step of the open recorder, if there is one."},
+    {"current", module_current, METH_NOARGS, "current() -> Recorder | None"},
+    {"set_current", module_set_current, METH_O, "set_current(recorder) -> None"},
+    {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
+    {NULL, NULL, 0, NULL},
+};
+
+int recorder_init(PyObject *module)
+{
+    for (int i = 0; i < K_COUNT; i++)
+        if (!(keywords[i] = PyUnicode_InternFromString(KEYWORDS[i])))
+            return -1;
+    recorder_type = PyType_FromSpec(&recorder_spec);
+    if (!recorder_type || PyModule_AddObjectRef(module, "Recorder", recorder_type) < 0)
+        return -1;
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+    return PyModule_AddFunctions(module, module_methods);
+}

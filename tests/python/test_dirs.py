@@ -1,0 +1,144 @@
+"""The shape of the tree: which directory may include which, unique file names, what no file may contain."""
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDER = ["base", "tensor", "format", "record", "compare", "graph", "frontend", "engine", "device", "cli"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+# names that a tool or a language prescribes for many directories
+PRESCRIBED = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md", "run.sh", "py.typed"}
+
+
+def tracked() -> list[Path]:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [path for name in listing.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def sources(*folders: str) -> list[Path]:
+    wanted = [ROOT / folder for folder in folders]
+    return [
+        path
+        for path in tracked()
+        if path.suffix in {".c", ".h", ".inc", ".def"} and any(folder in path.parents for folder in wanted)
+    ]
+
+
+def bad_includes(path: Path, text: str) -> list[str]:
+    """What a file of src includes although its directory may not."""
+    room = path.relative_to(ROOT / "src").parts[0]
+    bad = []
+    for name in INCLUDE.findall(text):
+        if name == "tensortap/tensortap.h":
+            continue
+        if room == "cli":
+            allowed = (path.parent / name).is_file()
+        else:
+            target = name.split("/")[0]
+            local = "/" not in name and (path.parent / name).is_file()
+            allowed = local or (target in ORDER and ORDER.index(target) <= ORDER.index(room))
+        if not allowed:
+            bad.append(name)
+    return bad
+
+
+def test_every_directory_of_src_has_a_place() -> None:
+    rooms = {path.relative_to(ROOT / "src").parts[0] for path in sources("src")}
+    assert rooms <= set(ORDER)
+
+
+def test_a_directory_includes_only_from_those_before_it() -> None:
+    wrong = {}
+    for path in sources("src"):
+        bad = bad_includes(path, path.read_text())
+        if bad:
+            wrong[str(path.relative_to(ROOT))] = bad
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "ok"),
+    [
+        ("src/tensor/x.c", '#include "base/io.h"', True),
+        ("src/tensor/x.c", '#include "record/entry.h"', False),
+        ("src/base/x.c", '#include "tensor/hash.h"', False),
+        ("src/cli/x.c", '#include "base/io.h"', False),
+        ("src/cli/x.c", '#include "tensortap/tensortap.h"', True),
+    ],
+)
+def test_the_rule_itself(path: str, line: str, ok: bool) -> None:
+    assert (bad_includes(ROOT / path, line) == []) is ok
+
+
+def test_python_sees_the_public_header_only() -> None:
+    wrong = {}
+    for path in sources("python"):
+        text = path.read_text()
+        bad = [
+            name
+            for name in INCLUDE.findall(text)
+            if name != "tensortap/tensortap.h" and not (path.parent / name).is_file()
+        ]
+        if bad:
+            wrong[str(path.relative_to(ROOT))] = bad
+    assert not wrong
+
+
+def test_the_public_header_stands_alone() -> None:
+    assert INCLUDE.findall((ROOT / "include/tensortap/tensortap.h").read_text()) == []
+
+
+def test_file_names_are_unique() -> None:
+    places = defaultdict(list)
+    for path in tracked():
+        if path.name in PRESCRIBED or path.suffix not in {".c", ".h", ".py", ".sh", ".cmake", ".inc", ".def", ".md"}:
+            continue
+        places[path.name].append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_c_files_open_with_what_lives_there() -> None:
+    bare = [
+        str(path.relative_to(ROOT))
+        for path in sources("src", "include", "python", "tests", "fuzz", "bench", "examples")
+        if not path.read_text().startswith("/*")
+    ]
+    assert bare == []
+
+
+def test_files_stay_readable() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in sources("src", "include", "python")
+        if (count := len(path.read_text().splitlines())) > 900
+    }
+    assert long == {}
+
+
+# spelled in parts, so that this file does not find itself
+FORBIDDEN = {
+    "unfinished work": re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b"),
+    "a path of one machine": re.compile(r"(?<![\w.])/(?:" + "work|home|root|Users" + r")/\w"),
+    "a registry": re.compile("pypi" + r"\.org|download\.py" + r"torch\.org|files\.python" + "hosted"),
+}
+
+
+def test_no_leftovers() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix in {".npy", ".pt", ".bin", ".safetensors", ".gz", ".zip"} or "corpus" in path.parts:
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        for what, pattern in FORBIDDEN.items():
+            found += [f"{path.relative_to(ROOT)}: {what}: {match.group()}" for match in pattern.finditer(text)]
+    assert found == []

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# One stage of building or testing, by name: what each make target and each line of tools/test.sh runs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+jobs=${JOBS:-$(nproc)}
+py=$venv/bin/python
+
+die() { echo "stage: $*" >&2; exit 1; }
+
+configure() { # PRESET
+    cmake --preset "$1" >"build/.configure-$1.log" 2>&1 || { cat "build/.configure-$1.log" >&2; exit 1; }
+}
+
+ctest_preset() { # PRESET
+    configure "$1"
+    cmake --build --preset "$1" -j "$jobs"
+    # the sanitizers' reports end a test: a test that only prints one is a failure
+    ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+        ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs"
+}
+
+fuzz_targets() { find build/fuzz -type f -executable -name 'fuzz_*' | sort; }
+
+# Replays what is kept of each target's corpus, then looks for new inputs. A crash leaves its input under
+# build/fuzz/found; put it into fuzz/corpus/TARGET once the bug is fixed.
+fuzz() { # SECONDS
+    configure fuzz
+    cmake --build --preset fuzz -j "$jobs"
+    local target name count=0
+    for target in $(fuzz_targets); do
+        name=$(basename "$target")
+        mkdir -p "build/fuzz/work/$name" build/fuzz/found
+        local corpus=()
+        for dir in "fuzz/corpus/$name" "fuzz/corpus/${name#fuzz_}"; do
+            [[ -d $dir ]] && corpus+=("$dir")
+        done
+        echo "fuzz $name: ${1} s"
+        "$target" "build/fuzz/work/$name" ${corpus[@]+"${corpus[@]}"} -max_total_time="$1" -timeout=20 -rss_limit_mb=2048 \
+            -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 >"build/fuzz/$name.log" 2>&1 ||
+            { tail -n 40 "build/fuzz/$name.log"; die "$name found something: build/fuzz/found"; }
+        grep -E 'number_of_executed_units' "build/fuzz/$name.log" || true
+        count=$((count + 1))
+    done
+    [[ $count -gt 0 ]] || die "no fuzz targets were built"
+    echo "$count fuzz targets, no finding"
+}
+
+wheel() { # [install]
+    rm -rf build/wheel
+    mkdir -p build/wheel dist
+    "$py" -m pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps -w build/wheel .
+    cp build/wheel/*.whl dist/
+    echo "built $(ls build/wheel/*.whl)"
+    if [[ ${1:-} == install ]]; then
+        "$py" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps build/wheel/*.whl
+        touch build/wheel/installed
+    fi
+}
+
+run_pytest() { # [quick]
+    local paths=() dir
+    for dir in tests/python tests/cli tests/fault; do
+        compgen -G "$dir/**/test_*.py" >/dev/null || compgen -G "$dir/test_*.py" >/dev/null && paths+=("$dir")
+    done
+    if [[ ${1:-} == quick ]]; then
+        "$py" -m pytest -q -m "not slow" ${paths[@]+"${paths[@]/tests\/fault/}"} ${PYTEST_ARGS:-}
+    else
+        "$py" -m pytest -q "${paths[@]}" ${PYTEST_ARGS:-}
+    fi
+}
+
+lint() {
+    "$py" -m ruff check python tests examples tools bench 2>/dev/null || "$py" -m ruff check python tests examples
+    "$py" -m mypy --strict -p tensortap
+    "$py" -m pytest -q tests/python/test_dirs.py
+    if [[ -e .clang-format ]]; then
+        git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror
+    fi
+}
+
+coverage() {
+    ctest_preset coverage
+    lcov --quiet --capture --directory build/coverage --output-file build/coverage/all.info
+    lcov --quiet --extract build/coverage/all.info "$PWD/src/*" --output-file build/coverage/coverage.info
+    genhtml --quiet build/coverage/coverage.info --output-directory build/coverage/html
+    lcov --summary build/coverage/coverage.info
+}
+
+aarch64() {
+    cmake -S . -B build/aarch64 -G Ninja -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64.cmake" -DTAP_KERNELS_ONLY=ON \
+        -DTAP_TESTS=ON -DTAP_STRICT=ON >build/.configure-aarch64.log 2>&1 || { cat build/.configure-aarch64.log >&2; exit 1; }
+    cmake --build build/aarch64 -j "$jobs"
+    ctest --test-dir build/aarch64 --output-on-failure --no-tests=error -j "$jobs"
+}
+
+install_test() {
+    configure dev
+    cmake --build --preset dev -j "$jobs"
+    tests/install/run.sh build/dev
+}
+
+mkdir -p build
+case ${1:-} in
+    configure) configure "$2" ;;
+    ctest) ctest_preset "$2" ;;
+    fuzz) fuzz "$2" ;;
+    wheel) wheel "${2:-}" ;;
+    pytest) run_pytest "${2:-}" ;;
+    lint) lint ;;
+    coverage) coverage ;;
+    aarch64) aarch64 ;;
+    install) install_test ;;
+    bench) for script in bench/record/run.sh bench/record.sh bench/run.sh; do
+               [[ -x $script ]] && exec "$script"
+           done
+           die "bench: no benchmark script is there" ;;
+    *) die "unknown stage ${1:-}" ;;
+esac
