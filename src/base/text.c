@@ -2,6 +2,7 @@
  * A translated format takes the same conversions in the same order as its key (a test compares them). */
 #include "base/status.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,29 @@ static const text_row ROWS[] = {
 #undef T
     {NULL, NULL},
 };
+
+/* Row number + 1 by hash of the English text; filled once. */
+enum { SLOTS = 2048 };
+_Static_assert(sizeof ROWS / sizeof ROWS[0] < SLOTS / 2, "make SLOTS larger");
+static uint16_t slots[SLOTS];
+static pthread_once_t slots_once = PTHREAD_ONCE_INIT;
+
+static size_t slot_find(const char *english)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (const char *at = english; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    size_t slot = hash % SLOTS;
+    while (slots[slot] && strcmp(ROWS[slots[slot] - 1].english, english) != 0)
+        slot = (slot + 1) % SLOTS;
+    return slot;
+}
+
+static void slots_fill(void)
+{
+    for (size_t i = 0; ROWS[i].english; i++)
+        slots[slot_find(ROWS[i].english)] = (uint16_t)(i + 1);
+}
 
 enum { LANGUAGE_UNKNOWN, LANGUAGE_ENGLISH, LANGUAGE_CHINESE };
 static atomic_int language;
@@ -47,8 +71,7 @@ const char *tap_text(const char *text)
     }
     if (chosen != LANGUAGE_CHINESE)
         return text;
-    for (const text_row *row = ROWS; row->english; row++)
-        if (strcmp(row->english, text) == 0)
-            return row->chinese;
-    return text;
+    pthread_once(&slots_once, slots_fill);
+    uint16_t number = slots[slot_find(text)];
+    return number ? ROWS[number - 1].chinese : text;
 }
