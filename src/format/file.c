@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /* In order of detection: print files have no magic and come last. */
-static const tap_format *const FORMATS[] = {&tap__format_npy, &tap__format_pt};
+static const tap_format *const FORMATS[] = {&tap__format_npy, &tap__format_pt, &tap__format_safetensors,
+                                            &tap__format_print};
 enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0], MAX_ITEMS = 1 << 26 };
 
 const tap_format *tap__format_find(const char *name)
@@ -35,7 +36,7 @@ static tap_status format_detect(const tap_file *file, const tap_format **out, ta
         return tap_fail(err, TAP_E_TRUNCATED, "%s: the file is empty; the writer was killed, run: tensortap verify DIR",
                         file->path);
     for (size_t i = 0; i < FORMAT_COUNT; i++)
-        if (FORMATS[i]->open && FORMATS[i]->detect(file->bytes, file->len)) {
+        if (FORMATS[i]->detect(file->bytes, file->len)) {
             *out = FORMATS[i];
             return TAP_OK;
         }

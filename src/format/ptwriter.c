@@ -237,5 +237,3 @@ tap_status tap__pt_write(const tap_write_request *request, tap_error *err)
     }
     return tap__file_commit(&file, err);
 }
-
-const tap_format tap__format_pt = {"pt", NULL, NULL, tap__pt_write, false};

@@ -14,6 +14,7 @@ typedef struct tap_zip_record {
     uint16_t name_len, method;
     uint64_t header;  /* offset of the local header */
     uint64_t packed, size;
+    const uint8_t *inflated; /* set by tap__zip_data for a deflated record */
 } tap_zip_record;
 
 /* Points into bytes; records are allocated in arena, sorted by name. */
@@ -29,9 +30,9 @@ typedef struct tap_zip {
 tap_status tap__zip_open(tap_zip *zip, const uint8_t *bytes, uint64_t len, const char *path, tap_arena *arena,
                          tap_error *err);
 /* NULL when there is none of that name. */
-const tap_zip_record *tap__zip_find(const tap_zip *zip, const char *name, size_t len);
+tap_zip_record *tap__zip_find(const tap_zip *zip, const char *name, size_t len);
 /* The record's bytes: inside the archive, or inflated into the arena. */
-tap_status tap__zip_data(const tap_zip *zip, const tap_zip_record *record, const uint8_t **out, tap_error *err);
+tap_status tap__zip_data(const tap_zip *zip, tap_zip_record *record, const uint8_t **out, tap_error *err);
 
 /* ------------------------------------------------------------------------------------------------------- writing */
 
