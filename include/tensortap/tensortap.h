@@ -560,7 +560,7 @@ typedef struct tap_file tap_file;
 typedef struct tap_file_entry {
     const char *name;          /* npy: ""; pt: path inside the object ("key.0"); print file: the text before it */
     tap_value_type value_type;
-    tap_tensor tensor;         /* data is mapped; valid until tap_file_close */
+    tap_tensor tensor;         /* data is mapped; valid until tap_file_close (print file: until the next get) */
     double number, imag;       /* value types that are not tensors */
     int64_t integer;
     const char *text;          /* TAP_VALUE_STR */

@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /* In order of detection: print files have no magic and come last. */
-static const tap_format *const FORMATS[] = {&tap__format_npy, &tap__format_pt};
+static const tap_format *const FORMATS[] = {&tap__format_npy, &tap__format_pt, &tap__format_safetensors,
+                                            &tap__format_print};
 enum { FORMAT_COUNT = sizeof FORMATS / sizeof FORMATS[0], MAX_ITEMS = 1 << 26 };
 
 const tap_format *tap__format_find(const char *name)

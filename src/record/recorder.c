@@ -344,7 +344,7 @@ static void session_free(tap_session *session)
     if (session->has_ring)
         tap__ring_close(&session->ring);
     tap__namer_free(session->namer);
-    tap__sites_free(&session->sites);
+    tap__site_table_free(&session->sites);
     tap__attempt_files_free(&session->files);
     tap__free(session->command);
     tap__free(session->dir);
@@ -431,7 +431,7 @@ static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t c
 static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
 {
     session->layout = tap__layout_find(rec->options.layout);
-    TAP_TRY(tap__sites_init(&session->sites, rec->options.names, err));
+    TAP_TRY(tap__site_table_init(&session->sites, rec->options.names, err));
     TAP_TRY(session_dir(rec, session, child, err));
     if (session->layout->native) {
         tap_attempt_info info = {.pid = (int32_t)getpid(), .world_size = rec->options.world_size};

@@ -499,7 +499,7 @@ static bool job_begin(save_job *job, tap_recorder *rec, const char *name, const 
     job->session = tap__recorder_session(rec);
     if (!job->session)
         return false;
-    job->site = tap__sites_find(&job->session->sites, name ? name : "");
+    job->site = tap__site_table_find(&job->session->sites, name ? name : "");
     if (!job->site)
         return false;
     if (!job->site->wanted) {
@@ -653,7 +653,7 @@ bool tap_wants(tap_recorder *rec, const char *name)
     if (!is_active(rec, NULL))
         return false;
     tap_session *session = tap__recorder_session(rec);
-    tap_site *site = session ? tap__sites_find(&session->sites, name) : NULL;
+    tap_site *site = session ? tap__site_table_find(&session->sites, name) : NULL;
     return site && site->wanted;
 }
 
@@ -704,5 +704,5 @@ void tap__save_losses(tap_recorder *rec, tap_session *session)
 {
     if (session->has_ring && session->layout->native &&
         atomic_load(&session->ring.header->dropped) != atomic_load(&session->ring.header->named))
-        tap__sites_each(&session->sites, tell_loss, &(loss_walk){rec, session});
+        tap__site_table_each(&session->sites, tell_loss, &(loss_walk){rec, session});
 }

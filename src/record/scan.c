@@ -229,14 +229,20 @@ static tap_status advance(tap_scan *scan, uint32_t from, bool first, tap_error *
     if (!found || (scan->end_segment && number >= scan->end_segment)) {
         if (!scan->growing && scan->end_segment > from) {
             scan->missing_segments = scan->end_segment - from;
+            scan->missing_first = from;
             scan->segment_missing = true;
             scan->end_segment = from; /* said once */
         }
         return TAP_END;
     }
     TAP_TRY(open_segment(scan, number, err));
+    if (first && number == from) { /* what came before was deleted by a rule, not lost */
+        scan->next_seq = scan->first_seq;
+        scan->any_start = scan->bad_header && from > 0;
+    }
     if (number > from) {
         scan->missing_segments = number - from;
+        scan->missing_first = from;
         scan->segment_missing = true;
     }
     return TAP_OK;
@@ -302,7 +308,8 @@ static tap_status leave_segment(tap_scan *scan, tap_error *err)
 static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
 {
     *offset = scan->offset;
-    scan->gap_entries = entry->seq - scan->next_seq;
+    scan->gap_entries = scan->any_start ? 0 : entry->seq - scan->next_seq;
+    scan->any_start = false;
     scan->next_seq = entry->seq + 1;
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;

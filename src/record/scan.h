@@ -24,10 +24,11 @@ typedef struct tap_scan {
     uint64_t damage_offset;
     uint32_t damage_segment;
     bool damage_is_tail;           /* and nothing came after it */
-    uint32_t missing_segments;     /* files that are not there, up to the one before `segment` */
+    uint32_t missing_first, missing_segments; /* files that are not there */
     bool bad_header;               /* the segment's own header is damaged or of another attempt */
 
     bool opened;                   /* private from here */
+    bool any_start;                /* nothing says which seq comes first */
     uint64_t first_seq;            /* of the segment */
     uint8_t *window;
     size_t window_cap, window_bytes;

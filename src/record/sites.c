@@ -21,7 +21,7 @@ static tap_site_table *table_new(size_t size)
     return table;
 }
 
-tap_status tap__sites_init(tap_sites *sites, const char *filter, tap_error *err)
+tap_status tap__site_table_init(tap_sites *sites, const char *filter, tap_error *err)
 {
     tap_site_table *table = table_new(256);
     if (!table)
@@ -34,7 +34,7 @@ tap_status tap__sites_init(tap_sites *sites, const char *filter, tap_error *err)
     return TAP_OK;
 }
 
-void tap__sites_free(tap_sites *sites)
+void tap__site_table_free(tap_sites *sites)
 {
     tap_site_table *table = atomic_load(&sites->table);
     if (!table)
@@ -103,7 +103,7 @@ static tap_site *site_add(tap_sites *sites, uint64_t hash, const char *name, siz
     return site;
 }
 
-tap_site *tap__sites_find(tap_sites *sites, const char *name)
+tap_site *tap__site_table_find(tap_sites *sites, const char *name)
 {
     size_t len = strlen(name), slot;
     uint64_t hash = tap_hash_bytes(name, len);
@@ -121,7 +121,7 @@ uint32_t tap__site_call(tap_site *site, tap_kind kind, int64_t step)
     return (uint32_t)next - 1;
 }
 
-void tap__sites_each(tap_sites *sites, void (*fn)(void *user, tap_site *site), void *user)
+void tap__site_table_each(tap_sites *sites, void (*fn)(void *user, tap_site *site), void *user)
 {
     pthread_mutex_lock(&sites->lock);
     tap_site_table *table = atomic_load_explicit(&sites->table, memory_order_relaxed);

@@ -30,13 +30,13 @@ typedef struct tap_sites {
     size_t count;
 } tap_sites;
 
-tap_status tap__sites_init(tap_sites *sites, const char *filter, tap_error *err);
-void tap__sites_free(tap_sites *sites);
+tap_status tap__site_table_init(tap_sites *sites, const char *filter, tap_error *err);
+void tap__site_table_free(tap_sites *sites);
 /* NULL only without memory. */
-tap_site *tap__sites_find(tap_sites *sites, const char *name);
+tap_site *tap__site_table_find(tap_sites *sites, const char *name);
 /* The number of this call of the site in `step`, from 0. */
 uint32_t tap__site_call(tap_site *site, tap_kind kind, int64_t step);
 /* Calls fn for every site. */
-void tap__sites_each(tap_sites *sites, void (*fn)(void *user, tap_site *site), void *user);
+void tap__site_table_each(tap_sites *sites, void (*fn)(void *user, tap_site *site), void *user);
 
 #endif

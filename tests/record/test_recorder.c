@@ -1,0 +1,558 @@
+/* test_recorder.c - what a recorder promises: everything saved comes back equal, filters and limits do what they say,
+ * forks, threads and every failing allocation are survived. Runs with a writer thread and with a writer process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "record/scratch.h"
+#include "tensortap/tensortap.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+
+static char *last_log;
+
+static void keep_log(void *user, tap_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    free(last_log);
+    last_log = strdup(message);
+}
+
+static tap_options options_for(const char *dir, const char *writer)
+{
+    tap_options options;
+    tap_options_init(&options);
+    options.dir = dir;
+    options.writer = writer;
+    options.ring_bytes = 1 << 20;
+    options.stall_ms = 20000;
+    return options;
+}
+
+static tap_recorder *must_open(const tap_options *options)
+{
+    tap_recorder *rec;
+    tap_error err;
+    if (tap_recorder_open(options, &rec, &err) != TAP_OK)
+        fail_msg("%s", err.message);
+    return rec;
+}
+
+static void must_close(tap_recorder *rec)
+{
+    tap_error err;
+    if (tap_recorder_close(rec, &err) != TAP_OK)
+        fail_msg("%s", err.message);
+}
+
+static void save_floats(tap_recorder *rec, const char *name, size_t count, float first)
+{
+    float *data = malloc(count * sizeof *data + 1);
+    int64_t shape[1] = {(int64_t)count};
+    for (size_t i = 0; i < count; i++)
+        data[i] = first + (float)(i % 1000);
+    tap_tensor tensor = {data, TAP_F32, 1, shape, NULL};
+    assert_int_equal(tap_save(rec, name, &tensor, NULL), TAP_OK);
+    memset(data, 0xff, count * sizeof *data);
+    free(data);
+}
+
+static void expect_floats(const char *dir, const char *name, size_t count, float first)
+{
+    tap_run *run;
+    tap_cursor *cursor;
+    tap_query query;
+    tap_record record;
+    tap_mapping mapping;
+    tap_error err;
+    tap_query_init(&query);
+    query.name = name;
+    assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
+    assert_int_equal(tap_run_query(run, &query, &cursor, &err), TAP_OK);
+    assert_int_equal(tap_cursor_next(cursor, &record, &err), TAP_OK);
+    assert_int_equal(record.payload_bytes, count * 4);
+    assert_int_equal(tap_record_map(run, &record, &mapping, &err), TAP_OK);
+    const float *data = mapping.tensor.data;
+    for (size_t i = 0; i < count; i++)
+        if (data[i] != first + (float)(i % 1000))
+            fail_msg("%s[%zu] is %g", name, i, (double)data[i]);
+    assert_true(record.has_stats && record.has_hash);
+    assert_int_equal(record.hash, tap_hash_bytes(data, count * 4));
+    tap_mapping_release(&mapping);
+    tap_cursor_close(cursor);
+    tap_run_close(run);
+}
+
+static void expect_verify(const char *dir, tap_status expected)
+{
+    tap_run *run;
+    tap_error err;
+    tap_verify_options options;
+    tap_verify_result result;
+    tap_verify_options_init(&options);
+    assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
+    tap_status status = tap_run_verify(run, &options, &result, &err);
+    if (status != expected)
+        fail_msg("verify says %s", tap_status_name(status));
+    tap_run_close(run);
+}
+
+static void expect_list(const char *dir, const char *name, const char *expected)
+{
+    char *text = scratch_list(dir, name, false);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* Each test runs once with a thread and once with the command as writer. */
+static const char *const WRITERS[] = {"thread", TAP_COMMAND};
+
+static void values_come_back(void **state)
+{
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        char *dir = scratch_make();
+        tap_options options = options_for(dir, WRITERS[w]);
+        tap_recorder *rec = must_open(&options);
+        save_floats(rec, "small", 256, 1);
+        save_floats(rec, "page", 40000, 2);
+        save_floats(rec, "empty", 0, 0);
+        save_floats(rec, "streams through", 1 << 20, 3); /* four times the ring */
+        save_floats(rec, "after", 10, 4);
+        assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+        tap_counts counts;
+        tap_recorder_counts(rec, &counts);
+        assert_int_equal(counts.saved, 5);
+        assert_int_equal(counts.dropped, 0);
+        assert_int_equal(counts.writer_pid > 0, w == 1);
+        must_close(rec);
+        expect_floats(dir, "small", 256, 1);
+        expect_floats(dir, "page", 40000, 2);
+        expect_floats(dir, "streams through", 1 << 20, 3);
+        expect_floats(dir, "after", 10, 4);
+        expect_list(dir, "empty", "empty@0.0 forward float32[0] 0\n");
+        expect_verify(dir, TAP_OK);
+        scratch_drop(dir);
+    }
+}
+
+static void steps_calls_and_filters(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.names = "x|y*|!yy";
+    options.steps = "0|2-3";
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 5; step++) {
+        save_floats(rec, "x", 2, 0);
+        save_floats(rec, "x", 2, 0);
+        save_floats(rec, "y1", 1, 0);
+        save_floats(rec, "yy", 1, 0);
+        save_floats(rec, "z", 1, 0);
+        assert_int_equal(tap_wants(rec, "x"), step == 0 || step == 2 || step == 3);
+        assert_false(tap_wants(rec, "z"));
+        assert_int_equal(tap_current_step(rec), step);
+        assert_int_equal(tap_step(rec), TAP_OK);
+    }
+    tap_counts counts;
+    tap_recorder_counts(rec, &counts);
+    assert_int_equal(counts.saved, 9);
+    assert_int_equal(counts.filtered, 25 - 9);
+    must_close(rec);
+    expect_list(dir, "x",
+                "x@0.0 forward float32[2] 0\nx@0.1 forward float32[2] 0\nx@2.0 forward float32[2] 0\n"
+                "x@2.1 forward float32[2] 0\nx@3.0 forward float32[2] 0\nx@3.1 forward float32[2] 0\n");
+    expect_list(dir, "y*", "y1@0.0 forward float32[1] 0\ny1@2.0 forward float32[1] 0\ny1@3.0 forward float32[1] 0\n");
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+static void every_and_enabled(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.every = 3;
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 7; step++) {
+        tap_set_enabled(rec, step != 3);
+        save_floats(rec, "x", 1, 0);
+        tap_step(rec);
+    }
+    must_close(rec);
+    expect_list(dir, "x", "x@0.0 forward float32[1] 0\nx@6.0 forward float32[1] 0\n");
+    scratch_drop(dir);
+}
+
+static void a_rank_that_is_not_wanted_writes_nothing(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.rank = 3;
+    options.ranks = "0-2";
+    tap_recorder *rec = must_open(&options);
+    save_floats(rec, "x", 1, 0);
+    assert_int_equal(tap_step(rec), TAP_OK);
+    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+    must_close(rec);
+    assert_int_equal(rmdir(dir), 0);
+    free(dir);
+}
+
+static void nested_values(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    float data[2] = {1, 2};
+    int64_t shape[1] = {2};
+    tap_value list[] = {{.type = TAP_VALUE_TENSOR, .tensor = {data, TAP_F32, 1, shape, NULL}},
+                        {.type = TAP_VALUE_INT, .i = 7},
+                        {.type = TAP_VALUE_NONE},
+                        {.type = TAP_VALUE_TUPLE}};
+    tap_value dict[] = {{.type = TAP_VALUE_LIST, .items = list, .len = 4},
+                        {.type = TAP_VALUE_STR, .bytes = "hello", .len = 5},
+                        {.type = TAP_VALUE_FLOAT, .f = 2.5},
+                        {.type = TAP_VALUE_BOOL, .i = 1},
+                        {.type = TAP_VALUE_META, .tensor = {NULL, TAP_BF16, 1, shape, NULL}}};
+    const char *const keys[] = {"列表", "s", "f", "b", "m"};
+    tap_value root = {.type = TAP_VALUE_DICT, .items = dict, .keys = keys, .len = 5};
+    assert_int_equal(tap_save_value(rec, "tree", &root, NULL), TAP_OK);
+    tap_value plain = {.type = TAP_VALUE_INT, .i = -5};
+    assert_int_equal(tap_save_value(rec, "number", &plain, NULL), TAP_OK);
+    must_close(rec);
+    expect_list(dir, NULL,
+                "tree/列表.0@0.0 forward float32[2] 0\ntree/列表.1@0.0 forward int64[] 0\n"
+                "tree/列表.2@0.0 forward none[] 0\ntree/列表.3@0.0 forward none[] 0\n"
+                "tree/s@0.0 forward uint8[5] 0\ntree/f@0.0 forward float64[] 0\ntree/b@0.0 forward bool[] 0\n"
+                "tree/m@0.0 forward bfloat16[2] 0\nnumber@0.0 forward int64[] 0\n");
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+static void only_the_last_steps(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.last = 2;
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 10; step++) {
+        save_floats(rec, "x", 1000, (float)step);
+        tap_step(rec);
+    }
+    must_close(rec);
+    char *text = scratch_list(dir, "x", false);
+    assert_non_null(strstr(text, "x@9.0"));
+    assert_non_null(strstr(text, "x@8.0"));
+    assert_null(strstr(text, "x@7.0"));
+    assert_null(strstr(text, "x@0.0"));
+    free(text);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+static void freezes_on_nan(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.freeze_on_nan = true;
+    tap_recorder *rec = must_open(&options);
+    float bad[2] = {1, 0};
+    int64_t shape[1] = {2};
+    tap_tensor tensor = {bad, TAP_F32, 1, shape, NULL};
+    for (int step = 0; step < 5; step++) {
+        bad[1] = step == 2 ? (float)(0.0 / *(volatile double *)&(double){0}) : 0;
+        tap_save(rec, "x", &tensor, NULL);
+        save_floats(rec, "after", 1, 0);
+        tap_step(rec);
+    }
+    must_close(rec);
+    expect_list(dir, "after",
+                "after@0.0 forward float32[1] 0\nafter@1.0 forward float32[1] 0\nafter@2.0 forward float32[1] 0\n");
+    scratch_drop(dir);
+}
+
+static void max_bytes_keeps_statistics(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.max_bytes = 300000;
+    tap_recorder *rec = must_open(&options);
+    for (int i = 0; i < 20; i++) {
+        save_floats(rec, "x", 10000, (float)i);
+        tap_flush(rec, -1, NULL);
+    }
+    must_close(rec);
+    char *text = scratch_list(dir, "x", false);
+    assert_non_null(strstr(text, "x@0.0 forward float32[10000] 0\n"));
+    assert_non_null(strstr(text, "x@0.19 forward float32[10000] 2\n")); /* a rule, statistics there */
+    free(text);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+static void slots_and_declared_names(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
+    assert_int_equal(tap_save(rec, "y", NULL, &slot), TAP_OK);
+    assert_int_equal(tap_declare(rec, "never", NULL), TAP_OK);
+    assert_int_equal(tap_declare(rec, "x", NULL), TAP_OK);
+    float data[1] = {1};
+    tap_tensor tensor = {data, TAP_F32, 0, NULL, NULL};
+    tap_save_info grad = {.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true, .step = 0};
+    tap_step(rec);
+    assert_int_equal(tap_save(rec, "x", &tensor, &grad), TAP_OK);
+    must_close(rec);
+    expect_list(dir, NULL, "x@0.0 grad float32[] 0\n");
+    expect_verify(dir, TAP_E_LOST); /* y's gradient never came */
+    scratch_drop(dir);
+}
+
+/* ----------------------------------------------------------------------------------------------------- threads, forks */
+
+typedef struct thread_job {
+    tap_recorder *rec;
+    int number;
+} thread_job;
+
+static void *save_many(void *argument)
+{
+    thread_job *job = argument;
+    for (int i = 0; i < 300; i++) {
+        char name[32];
+        float data[700];
+        snprintf(name, sizeof name, "t%d.%d", job->number, i % 7);
+        for (int k = 0; k < 700; k++)
+            data[k] = (float)(job->number * 1000 + i);
+        int64_t shape[1] = {(i * 37) % 700};
+        tap_tensor tensor = {data, TAP_F32, 1, shape, NULL};
+        tap_save(job->rec, name, &tensor, NULL);
+    }
+    return NULL;
+}
+
+static void many_threads(void **state)
+{
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        char *dir = scratch_make();
+        tap_options options = options_for(dir, WRITERS[w]);
+        tap_recorder *rec = must_open(&options);
+        pthread_t ids[6];
+        thread_job jobs[6];
+        for (int t = 0; t < 6; t++) {
+            jobs[t] = (thread_job){rec, t};
+            pthread_create(&ids[t], NULL, save_many, &jobs[t]);
+        }
+        for (int t = 0; t < 6; t++)
+            pthread_join(ids[t], NULL);
+        must_close(rec);
+        tap_run *run;
+        tap_query query;
+        uint64_t count;
+        tap_query_init(&query);
+        assert_int_equal(tap_run_open(dir, &run, NULL), TAP_OK);
+        assert_int_equal(tap_run_count(run, &query, &count, NULL), TAP_OK);
+        assert_int_equal(count, 1800);
+        tap_run_close(run);
+        expect_verify(dir, TAP_OK);
+        scratch_drop(dir);
+    }
+}
+
+static void a_forked_child_records_beside_its_parent(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, TAP_COMMAND);
+    tap_recorder *rec = must_open(&options);
+    save_floats(rec, "parent", 10, 1);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        save_floats(rec, "child", 10, 2);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    save_floats(rec, "parent", 10, 1);
+    must_close(rec);
+    assert_int_equal(tap_run_wait(dir, 20000, NULL), TAP_OK);
+    expect_floats(dir, "child", 10, 2);
+    expect_list(dir, "parent", "parent@0.0 forward float32[10] 0\nparent@0.1 forward float32[10] 0\n");
+    char path[600];
+    snprintf(path, sizeof path, "%s/rank0/child%d", dir, pid);
+    assert_int_equal(access(path, F_OK), 0);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+/* -------------------------------------------------------------------------------------------------------- opening */
+
+static void opening_says_why_not(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_error err;
+    tap_recorder *rec;
+    tap_options options = options_for(dir, "thread");
+    must_close(must_open(&options));
+    assert_int_equal(tap_recorder_open(&options, &rec, &err), TAP_E_EXISTS);
+    assert_non_null(strstr(err.message, dir));
+    assert_null(rec);
+    options.mode = TAP_OPEN_APPEND;
+    rec = must_open(&options);
+    save_floats(rec, "second", 1, 0);
+    must_close(rec);
+    expect_list(dir, NULL, "second@0.0 forward float32[1] 0\n"); /* readers take the newest attempt */
+    options.mode = TAP_OPEN_REPLACE;
+    rec = must_open(&options);
+    save_floats(rec, "third", 1, 0);
+    must_close(rec);
+    expect_list(dir, NULL, "third@0.0 forward float32[1] 0\n");
+    options.layout = "nonsense";
+    assert_int_equal(tap_recorder_open(&options, &rec, &err), TAP_E_INVALID);
+    assert_non_null(strstr(err.message, "msprobe"));
+    options.layout = "native";
+    options.steps = "a-b";
+    assert_int_equal(tap_recorder_open(&options, &rec, &err), TAP_E_INVALID);
+    options.steps = NULL;
+    options.dir = "/proc/cannot/be";
+    assert_int_not_equal(tap_recorder_open(&options, &rec, &err), TAP_OK);
+    assert_non_null(strstr(err.message, "/proc/cannot"));
+    scratch_drop(dir);
+}
+
+static void nothing_is_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(tap_save(NULL, "x", NULL, NULL), TAP_OK);
+    assert_int_equal(tap_step(NULL), TAP_OK);
+    assert_int_equal(tap_flush(NULL, -1, NULL), TAP_OK);
+    assert_int_equal(tap_recorder_close(NULL, NULL), TAP_OK);
+}
+
+static void a_bad_tensor_is_counted(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    int64_t shape[1] = {-1};
+    tap_tensor tensor = {&options, TAP_F32, 1, shape, NULL};
+    assert_int_equal(tap_save(rec, "bad", &tensor, NULL), TAP_E_INVALID);
+    shape[0] = 4;
+    tensor.data = NULL;
+    assert_int_equal(tap_save(rec, "bad", &tensor, NULL), TAP_E_INVALID);
+    tap_error err;
+    assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+    expect_verify(dir, TAP_E_LOST);
+    scratch_drop(dir);
+}
+
+/* ----------------------------------------------------------------------------------------- the n-th allocation fails */
+
+static atomic_long allocations, fail_at;
+
+static void *failing_resize(void *user, void *old, size_t size)
+{
+    (void)user;
+    if (size == 0) {
+        free(old);
+        return NULL;
+    }
+    return atomic_fetch_add(&allocations, 1) == fail_at ? NULL : realloc(old, size);
+}
+
+/* One small life of a recorder; every call may fail, none may crash, hang or leave a torn file. */
+static void small_life(const char *dir)
+{
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec;
+    tap_error err;
+    if (tap_recorder_open(&options, &rec, &err) != TAP_OK) {
+        assert_true(err.message[0] != 0);
+        return;
+    }
+    float data[4] = {1, 2, 3, 4};
+    int64_t shape[1] = {4};
+    tap_tensor tensor = {data, TAP_F32, 1, shape, NULL};
+    tap_value items[2] = {{.type = TAP_VALUE_TENSOR, .tensor = tensor}, {.type = TAP_VALUE_INT, .i = 1}};
+    tap_value list = {.type = TAP_VALUE_LIST, .items = items, .len = 2};
+    tap_save(rec, "x", &tensor, NULL);
+    tap_save_value(rec, "list", &list, NULL);
+    tap_step(rec);
+    tap_recorder_close(rec, &err);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    tap_allocator failing = {failing_resize, NULL};
+    for (long n = 0; n < 400; n++) {
+        char *dir = scratch_make();
+        allocations = 0;
+        fail_at = n;
+        tap_set_allocator(&failing);
+        small_life(dir);
+        long used = allocations;
+        tap_set_allocator(NULL);
+        tap_run *run;
+        tap_error err;
+        if (tap_run_open(dir, &run, &err) == TAP_OK) { /* whatever there is can be read */
+            tap_verify_options options;
+            tap_verify_result result;
+            tap_verify_options_init(&options);
+            tap_status status = tap_run_verify(run, &options, &result, &err);
+            assert_true(status == TAP_OK || status == TAP_E_LOST);
+            tap_run_close(run);
+        }
+        scratch_drop(dir);
+        if (used <= n)
+            return; /* nothing failed any more: all have been tried */
+    }
+    fail_msg("more than 400 allocations in a small recording");
+}
+
+int main(void)
+{
+    tap_set_log(keep_log, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_come_back),
+        cmocka_unit_test(steps_calls_and_filters),
+        cmocka_unit_test(every_and_enabled),
+        cmocka_unit_test(a_rank_that_is_not_wanted_writes_nothing),
+        cmocka_unit_test(nested_values),
+        cmocka_unit_test(only_the_last_steps),
+        cmocka_unit_test(freezes_on_nan),
+        cmocka_unit_test(max_bytes_keeps_statistics),
+        cmocka_unit_test(slots_and_declared_names),
+        cmocka_unit_test(many_threads),
+        cmocka_unit_test(a_forked_child_records_beside_its_parent),
+        cmocka_unit_test(opening_says_why_not),
+        cmocka_unit_test(nothing_is_nothing),
+        cmocka_unit_test(a_bad_tensor_is_counted),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    int failed = cmocka_run_group_tests_name("recorder", tests, NULL, NULL);
+    free(last_log);
+    return failed;
+}
