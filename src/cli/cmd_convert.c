@@ -268,10 +268,12 @@ int cmd_convert(const cli *args)
     tap_file_close(file);
     if (status)
         return status;
+    char count[TEXT_MAX];
+    counted_text(count, all.written, N_("%llu file"), N_("%llu files"));
     if (!args->json)
-        say(stdout, "wrote %llu files to %s\n", (unsigned long long)all.written, text_shown(args->argument[1]));
+        say(stdout, "wrote %s to %s\n", count, text_shown(args->argument[1]));
     if (all.skipped)
-        say(stderr, "%llu tensors have no name and were left out; --all writes them too\n",
+        say(stderr, "%llu left out: tensors without a name; --all writes them too\n",
             (unsigned long long)all.skipped);
     return all.written == 0 || all.unreadable ? EXIT_DIFFERENT : EXIT_FINE;
 }

@@ -227,7 +227,7 @@ static int export_all(exporting *all)
 
 static void export_report(const exporting *all)
 {
-    char bytes[TEXT_MAX];
+    char count[TEXT_MAX], bytes[TEXT_MAX];
     if (all->args->json && !all->one_file)
         return;
     if (all->args->json) {
@@ -243,22 +243,21 @@ static void export_report(const exporting *all)
         return;
     }
     if (all->one_file)
-        say(stdout, "wrote %llu tensors, %s, to %s\n", (unsigned long long)all->written, bytes_text(bytes, all->bytes),
-            text_shown(all->out));
+        counted_text(count, all->written, N_("%llu tensor"), N_("%llu tensors"));
     else
-        say(stdout, "wrote %llu files, %s, to %s\n", (unsigned long long)all->written, bytes_text(bytes, all->bytes),
-            text_shown(all->out));
+        counted_text(count, all->written, N_("%llu file"), N_("%llu files"));
+    say(stdout, "wrote %s, %s, to %s\n", count, bytes_text(bytes, all->bytes), text_shown(all->out));
 }
 
 static void export_notes(const exporting *all)
 {
     if (all->widened)
-        say(stderr, "%llu tensors of a type that %s lacks were widened; --exact refuses that, --format pt keeps all types\n",
+        say(stderr, "%llu widened: %s lacks their type; --exact refuses that, --format pt keeps all types\n",
             (unsigned long long)all->widened, all->format);
     if (all->not_tensors)
-        say(stderr, "%llu records are not tensors and were left out\n", (unsigned long long)all->not_tensors);
+        say(stderr, "%llu left out: not tensors\n", (unsigned long long)all->not_tensors);
     if (all->no_bytes)
-        say(stderr, "%llu records have no bytes to export: tensortap verify --rules tells why\n",
+        say(stderr, "%llu left out: no bytes were kept; tensortap verify --rules tells why\n",
             (unsigned long long)all->no_bytes);
 }
 

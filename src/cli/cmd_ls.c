@@ -8,6 +8,7 @@
 #include <time.h>
 
 static const column COLUMNS[] = {
+    {N_("attempt"), '>', 0, 195},
     {N_("step"), '>', 0, 240}, {N_("rank"), '>', 0, 200},  {N_("name"), '<', 12, 255}, {N_("call"), '>', 0, 90},
     {N_("kind"), '<', 0, 150}, {N_("dtype"), '<', 0, 230}, {N_("shape"), '<', 8, 235}, {N_("min"), '>', 0, 130},
     {N_("max"), '>', 0, 131},  {N_("mean"), '>', 0, 110},  {N_("norm"), '>', 0, 140},  {N_("nan/inf"), '<', 0, 250},
@@ -26,7 +27,7 @@ typedef struct listing {
     const cli *args;
     tap_run *run;
     table *rows; /* NULL: JSON */
-    bool details;
+    bool details, attempts;
     uint64_t limit, printed, matched, bytes, bad_records;
     number_set steps, ranks;
     char *label;
@@ -64,7 +65,7 @@ static void stats_cells(table *rows, const tap_record *record)
 {
     char text[TEXT_MAX];
     const tap_stats *stats = &record->stats;
-    if (!record->has_stats || stats->count == 0) {
+    if (!record_has_numbers(record)) {
         for (int i = 0; i < 5; i++)
             table_cell(rows, STYLE_PLAIN, "");
         return;
@@ -98,6 +99,8 @@ static void print_row(listing *list, const tap_record *record)
     char text[TEXT_MAX], shape[24 * TAP_MAX_NDIM];
     const tap_dtype_info *dtype = tap_dtype_describe(record->dtype);
     bool bad = record->has_stats && stats_bad(&record->stats);
+    if (list->attempts)
+        table_cellf(rows, STYLE_PLAIN, "%d", record->attempt);
     table_cellf(rows, STYLE_PLAIN, "%" PRId64, record->step);
     table_cellf(rows, STYLE_PLAIN, "%d", record->rank);
     table_cell(rows, bad || state_is_bad(record->state) ? STYLE_RED : STYLE_CYAN,
@@ -202,7 +205,9 @@ static void print_summary(const listing *list, int hidden)
     printf("%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
            bytes_text(bytes, list->bytes), counted_text(ranks, list->ranks.count, N_("%llu rank"), N_("%llu ranks")),
            counted_text(steps, list->steps.count, N_("%llu step"), N_("%llu steps")));
-    if (list->steps.count)
+    if (list->steps.count == 1)
+        printf(" (%" PRId64 ")", list->steps.min);
+    else if (list->steps.count)
         printf(" (%" PRId64 "-%" PRId64 ")", list->steps.min, list->steps.max);
     if (list->bad_records) {
         fputs("; ", stdout);
@@ -227,8 +232,10 @@ int cmd_ls(const cli *args)
     int status = run_open(args, &list.run);
     if (status)
         return status;
+    list.attempts = args->value[OPT_ATTEMPT] != NULL;
+    int first = list.attempts ? 0 : 1;
     if (!args->json)
-        list.rows = table_new(COLUMNS, list.details ? COLUMN_COUNT : SHORT_COUNT);
+        list.rows = table_new(COLUMNS + first, (list.details ? COLUMN_COUNT : SHORT_COUNT) - first);
     if (follow)
         interrupt_catch();
     status = list_records(&list, follow);

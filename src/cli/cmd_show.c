@@ -404,12 +404,14 @@ static bool split_label(selection *select, char *label)
 static int show_run(const cli *args)
 {
     const char *name = args->argument[1] ? args->argument[1] : args->value[OPT_NAME];
-    if (!name)
-        return trouble_usage(args->command, "NAME is missing: which record of %s?", text_shown(args->argument[0]));
     tap_run *run;
     int status = run_open(args, &run);
     if (status)
         return status;
+    if (!name) {
+        tap_run_close(run);
+        return trouble_usage(args->command, "NAME is missing: which record of %s?", text_shown(args->argument[0]));
+    }
     char *label = copy_text(name, strlen(name));
     selection select = {.args = args, .name = name};
     status = each_record(&select, run, find_rank_and_step);

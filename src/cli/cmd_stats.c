@@ -44,7 +44,7 @@ static void row_take(name_row *row, const tap_record *record)
 {
     const tap_stats *stats = &record->stats;
     row->records++;
-    if (!record->has_stats || stats->count == 0) {
+    if (!record_has_numbers(record)) {
         row->without_stats++;
         return;
     }

@@ -40,9 +40,11 @@ int trouble_error(const cli *args, const tap_error *err)
 {
     trouble_begin(args->command);
     const char *hint = tap_status_hint(err->status);
-    bool has_advice = strchr(err->message, ';') || strstr(err->message, "；");
+    /* "no such file" and "expected a number" need no advice; other messages may bring their own */
+    bool advise = err->status != TAP_E_INVALID && err->status != TAP_E_NOTFOUND && !strchr(err->message, ';') &&
+                  !strstr(err->message, "；");
     fputs(text_shown(err->message), stderr);
-    if (!has_advice && *hint && err->status != TAP_E_INVALID)
+    if (advise && *hint)
         fprintf(stderr, "; %s", hint);
     fputc('\n', stderr);
     return EXIT_TROUBLE;

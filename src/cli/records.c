@@ -54,7 +54,7 @@ enum { NEAR_MAX = 5 };
 /* Keeps the nearest few, nearest first, each once. */
 static void near_offer(near_name near[NEAR_MAX], const char *name, const char *wanted)
 {
-    size_t len = strlen(name), wanted_len = strlen(wanted), limit = wanted_len / 2 + 2;
+    size_t len = strlen(name), wanted_len = strlen(wanted), limit = wanted_len / 3 + 1;
     bool inside = strstr(name, wanted) || strstr(wanted, name);
     if (!inside && (len > wanted_len + limit || wanted_len > 200))
         return;
@@ -167,6 +167,12 @@ bool state_is_bad(tap_record_state state)
 bool record_is_tensor(const tap_record *record)
 {
     return record->value_type == TAP_VALUE_TENSOR || record->value_type == TAP_VALUE_META;
+}
+
+bool record_has_numbers(const tap_record *record)
+{
+    return record->has_stats && record->stats.count && record->value_type != TAP_VALUE_STR &&
+           record->value_type != TAP_VALUE_BYTES;
 }
 
 uint64_t stats_bad(const tap_stats *stats)
@@ -338,7 +344,7 @@ void record_json(jsonout *json, const tap_record *record)
     json_text(json, "value", value_type_name(record->value_type));
     json_text(json, "dtype", dtype ? dtype->name : NULL);
     shape_json(json, "shape", record->shape, record->ndim);
-    if (record->has_stats)
+    if (record->has_stats && (record_is_tensor(record) || record_has_numbers(record)))
         stats_json(json, "stats", record->dtype, &record->stats);
     else
         json_null(json, "stats");

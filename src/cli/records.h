@@ -22,6 +22,8 @@ const char *state_text(tap_record_state state); /* for people, in their language
 bool state_is_bad(tap_record_state state);
 /* Has dtype, shape and (unless the state says otherwise) bytes. */
 bool record_is_tensor(const tap_record *record);
+/* Has statistics worth showing: those of the bytes of a text are not. */
+bool record_has_numbers(const tap_record *record);
 uint64_t stats_bad(const tap_stats *stats); /* values that are NaN or infinite */
 
 #define TEXT_MAX 64

@@ -123,18 +123,26 @@ static bool hide_column(table *rows)
     return least >= 0;
 }
 
+/* Without a terminal nothing is cut: one very long name sticks out of its column and does not widen it for all. */
+static int natural_width(const table *rows, int i, int room)
+{
+    enum { STICKS_OUT = 60 };
+    bool capped = !room && rows->columns[i].cut && rows->widest[i] > STICKS_OUT;
+    return capped ? STICKS_OUT : rows->widest[i];
+}
+
 static void fit(table *rows)
 {
     int room = term_width();
     do
         for (int i = 0; i < rows->count; i++)
-            rows->width[i] = rows->widest[i];
+            rows->width[i] = natural_width(rows, i, room);
     while (room && cut_columns(rows, total_width(rows) - room) > 0 && hide_column(rows));
 }
 
 static void draw_cell(table *rows, int i, const char *text, int width, term_style style, int *owed)
 {
-    if (width > rows->width[i]) {
+    if (width > rows->width[i] && term_is_terminal()) {
         size_t need = strlen(text) + 8;
         if (need > rows->scratch_cap) {
             rows->scratch_cap = need * 2;
@@ -144,7 +152,7 @@ static void draw_cell(table *rows, int i, const char *text, int width, term_styl
         text = rows->scratch;
         width = text_width(text);
     }
-    int space = rows->width[i] - width;
+    int space = rows->width[i] > width ? rows->width[i] - width : 0;
     if (rows->columns[i].align == '>')
         *owed += space;
     if (*text) {
