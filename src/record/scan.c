@@ -308,10 +308,12 @@ static tap_status leave_segment(tap_scan *scan, tap_error *err)
 static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
 {
     *offset = scan->offset;
-    uint64_t gap = entry->seq - scan->next_seq;
-    scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
-    scan->any_start = false;
-    scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
+    if (entry->type != TAP_ENTRY_SKIP || entry->count) { /* one without a count only fills the file */
+        uint64_t gap = entry->seq - scan->next_seq;
+        scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
+        scan->any_start = false;
+        scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
+    }
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;
     scan->ended = entry->type == TAP_ENTRY_END;
