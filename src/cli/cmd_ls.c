@@ -108,7 +108,8 @@ static void print_row(listing *list, const tap_record *record)
     table_cellf(rows, STYLE_PLAIN, "%u", record->call);
     table_cell(rows, STYLE_PLAIN, tap_kind_name(record->kind));
     bool has_dtype = record_is_tensor(record) && dtype;
-    table_cell(rows, STYLE_PLAIN, has_dtype ? dtype->name : value_type_name(record->value_type));
+    table_cell(rows, STYLE_PLAIN,
+               has_dtype ? dtype->name : record_is_tensor(record) ? "-" : value_type_name(record->value_type));
     table_cell(rows, STYLE_PLAIN, has_dtype ? shape_text(shape, sizeof shape, record->shape, record->ndim) : "");
     stats_cells(rows, record);
     table_cell(rows, STYLE_PLAIN, record->payload_bytes ? bytes_text(text, record->payload_bytes) : "-");
@@ -202,7 +203,7 @@ static void print_summary(const listing *list, int hidden)
 {
     char records[TEXT_MAX], bytes[TEXT_MAX], ranks[TEXT_MAX], steps[TEXT_MAX], ended[256];
     fputc('\n', stdout);
-    printf("%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
+    say(stdout, "%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
            bytes_text(bytes, list->bytes), counted_text(ranks, list->ranks.count, N_("%llu rank"), N_("%llu ranks")),
            counted_text(steps, list->steps.count, N_("%llu step"), N_("%llu steps")));
     if (list->steps.count == 1)
@@ -210,16 +211,15 @@ static void print_summary(const listing *list, int hidden)
     else if (list->steps.count)
         printf(" (%" PRId64 "-%" PRId64 ")", list->steps.min, list->steps.max);
     if (list->bad_records) {
-        fputs("; ", stdout);
         fputs(term_style_begin(STYLE_RED), stdout);
-        say(stdout, "%llu with NaN or Inf", (unsigned long long)list->bad_records);
+        say(stdout, "; %llu with NaN or Inf", (unsigned long long)list->bad_records);
         fputs(term_style_end(STYLE_RED), stdout);
     }
     if (*ended_text(list->run, ended, sizeof ended))
-        printf("; %s", ended);
+        say(stdout, "; %s", ended);
     fputc('\n', stdout);
     if (list->limit && list->matched > list->limit)
-        say(stdout, "there are more: --limit %llu\n", (unsigned long long)list->limit);
+        say(stdout, "there are more; --limit %llu ended the list\n", (unsigned long long)list->limit);
     if (hidden)
         say(stdout, "%d columns have no room here: widen the terminal, or pipe to less -S\n", hidden);
 }

@@ -233,6 +233,8 @@ static int print_record(const cli *args, const tap_record *record, const tap_map
         status = print_value(args, record, mapping);
     else if (empty_text(record->value_type))
         puts(empty_text(record->value_type));
+    else if (record->state == TAP_RECORD_WHOLE || record->state == TAP_RECORD_RULE)
+        say(stdout, "(only statistics were kept)\n");
     else
         say(stdout, "(no values kept: %s)\n", state_text(record->state));
     if (record->has_stats && record_is_tensor(record)) {
