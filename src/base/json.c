@@ -22,13 +22,33 @@ static bool round_digits(double number, int count, char *digits, int *exponent)
     return same;
 }
 
+/* A power of two is farther from its neighbour above than from the one below: there the nearest 16 digits may not read
+ * back while the next ones above do. True when they do; digits are then those. */
+static bool next_above(double number, char *digits, int exponent)
+{
+    char above[40], text[64];
+    strcpy(above, digits);
+    int at = 15;
+    while (at > 0 && above[at] == '9')
+        above[at--] = '0';
+    above[at]++;
+    snprintf(text, sizeof text, "%se%d", above, exponent - 15);
+    if (above[0] > '9' || strtod(text, NULL) != number)
+        return false;
+    strcpy(digits, above);
+    return true;
+}
+
 /* The fewest digits that read back as number (positive, finite), as Python's repr picks them. */
 static int shortest_digits(double number, char *digits, int *exponent)
 {
     /* 15 digits of a normal number are exact: if they read back, the shortest are they without their zeros */
     int count = number < 2.2250738585072014e-308 ? 1 : 15;
-    while (!round_digits(number, count, digits, exponent) && count < 17)
+    while (!round_digits(number, count, digits, exponent) && count < 17) {
+        if (count == 16 && next_above(number, digits, *exponent))
+            break;
         count++;
+    }
     while (count > 1 && digits[count - 1] == '0')
         digits[--count] = 0;
     return count;

@@ -24,7 +24,7 @@ typedef enum tap_entry_type {
     TAP_ENTRY_STEP = 2,    /* step `step` ended */
     TAP_ENTRY_DECLARE = 3, /* this name is going to be recorded */
     TAP_ENTRY_LOST = 4,    /* `count` saves of this name in this step were lost or left out; `reason` why */
-    TAP_ENTRY_SKIP = 5,    /* nothing: space given up */
+    TAP_ENTRY_SKIP = 5,    /* nothing: space given up, and `count` sequence numbers (0: only filling) */
     TAP_ENTRY_BIG = 6,     /* as DATA, but statistics and hash come in a TRAILER; without one it is torn */
     TAP_ENTRY_TRAILER = 7, /* statistics and hash of the BIG entry whose seq is `ref` */
     TAP_ENTRY_END = 8      /* the recording ended in order; nothing follows */
@@ -69,7 +69,7 @@ typedef struct tap_entry {
     uint16_t flags;          /*  12 TAP_SAVE_* */
     uint16_t has;            /*  14 TAP_HAS_* */
     uint64_t length;         /*  16 bytes from this entry to the next, a multiple of 64 */
-    uint64_t seq;            /*  24 increases from entry to entry, with gaps */
+    uint64_t seq;            /*  24 one more than the entry before, plus `absent` */
     int64_t step;            /*  32 */
     uint32_t call;           /*  40 */
     uint32_t meta_bytes;     /*  44 of the meta block, a multiple of 8 */
@@ -93,7 +93,8 @@ typedef struct tap_entry {
     int64_t graph_id;        /* 176 */
     int64_t stamp_us;        /* 184 */
     uint64_t crc;            /* 192 CRC-32 of the row-major bytes */
-    uint64_t reserved[6];    /* 200 zero */
+    uint64_t absent;         /* 200 numbers before seq that are accounted for elsewhere: pieces of large tensors, the journal */
+    uint64_t reserved[5];    /* 208 zero */
     uint64_t header_hash;    /* 248 tap_hash_bytes of bytes 0..247, then of the meta block, xored */
 } tap_entry;
 _Static_assert(sizeof(tap_entry) == 256, "tap_entry is 256 bytes");

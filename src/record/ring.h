@@ -43,6 +43,7 @@ typedef struct tap_ring_checkpoint {
     uint32_t segment, first_segment;
     uint64_t segment_end;     /* bytes of the current segment in use */
     uint64_t records, bytes, torn, named_losses, stats_only;
+    uint64_t absent;          /* sequence numbers since the last entry that leave none in the log */
     uint64_t written;         /* bytes written to all segments */
     uint64_t on_disk;         /* of those, not deleted again */
 } tap_ring_checkpoint;

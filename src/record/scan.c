@@ -127,7 +127,7 @@ static tap_status resync(tap_scan *scan, uint64_t *offset, tap_error *err)
         const tap_entry *entry;
         bool cut;
         tap_status status = entry_at(scan, at, &entry, &cut, err);
-        if (status == TAP_OK && entry->seq >= seq && (any_seq || entry->seq - seq <= (at - from) / ENTRY_MIN)) {
+        if (status == TAP_OK && entry->seq >= seq && (any_seq || entry->seq - seq <= (at - from) / ENTRY_MIN + entry->absent)) {
             *offset = at;
             return TAP_OK;
         }
@@ -308,9 +308,10 @@ static tap_status leave_segment(tap_scan *scan, tap_error *err)
 static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
 {
     *offset = scan->offset;
-    scan->gap_entries = scan->any_start ? 0 : entry->seq - scan->next_seq;
+    uint64_t gap = entry->seq - scan->next_seq;
+    scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
     scan->any_start = false;
-    scan->next_seq = entry->seq + 1;
+    scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;
     scan->ended = entry->type == TAP_ENTRY_END;

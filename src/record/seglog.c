@@ -76,7 +76,7 @@ static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, 
 /* Deletes segments in which every step is older than the last `last` ones. */
 static void segments_expire(tap_seglog *log)
 {
-    int64_t keep_from = log->newest_step - config(log)->last + 1;
+    int64_t keep_from = log->newest_step - config(log)->last; /* the newest has only begun */
     size_t gone = 0;
     /* a segment can go when the next mark starts in a later one and is itself no newer than the oldest step to keep */
     while (gone + 1 < log->mark_count && log->marks[gone + 1].step <= keep_from)
@@ -115,15 +115,27 @@ static void step_mark(tap_seglog *log, int64_t step)
 
 /* -------------------------------------------------------------------------------------------------------- writing */
 
-static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t length)
+/* count: sequence numbers it stands for; 0 for mere filling. */
+static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t count, uint64_t length)
 {
     memset(entry, 0, sizeof *entry);
     entry->magic = TAP_ENTRY_MAGIC;
     entry->version = 1;
     entry->type = TAP_ENTRY_SKIP;
     entry->seq = seq;
+    entry->count = count;
     entry->length = length;
     tap__entry_seal(entry, entry + 1);
+}
+
+/* Writes the numbers that left no entry before this one into it. */
+static void settle_absent(tap_seglog *log, tap_entry *entry)
+{
+    if (!log->at.absent)
+        return;
+    entry->absent = log->at.absent;
+    tap__entry_seal(entry, entry + 1);
+    log->at.absent = 0;
 }
 
 /* Writes at offset of the current segment and moves its end; a gap before it becomes a SKIP entry. 0 or errno. */
@@ -132,7 +144,7 @@ static int log_write(tap_seglog *log, const void *bytes, uint64_t len, uint64_t 
     int failed = 0;
     if (offset > log->at.segment_end) {
         tap_entry skip;
-        seal_skip(&skip, seq, offset - log->at.segment_end);
+        seal_skip(&skip, seq, 0, offset - log->at.segment_end);
         failed = tap__segment_write(&log->segment, &skip, sizeof skip, log->at.segment_end);
     }
     if (!failed)
@@ -241,8 +253,10 @@ static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason re
     tap_meta meta;
     if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
         return;
+    log->at.absent += 1 + entry->absent;
+    bool matters = entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG;
     char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
-    if (name)
+    if (name && matters)
         tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
     tap__free(name);
 }
@@ -257,6 +271,7 @@ static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_re
         return;
     }
     memcpy(copy, entry, head);
+    copy->absent += log->at.absent;
     copy->length = length;
     if (copy->payload_bytes) {
         copy->payload_offset = copy->payload_bytes = 0;
@@ -269,6 +284,7 @@ static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_re
     if (failed) {
         journal_entry(log, entry, reason_of(failed));
     } else {
+        log->at.absent = 0;
         index_add(log, copy, offset);
         count_entry(log, copy);
     }
@@ -281,7 +297,9 @@ static void emit_span_without_payload(tap_seglog *log, uint64_t from, uint64_t t
     for (uint64_t pos = from; pos < to;) {
         const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
         uint64_t length = entry->length;
-        if (entry->type != TAP_ENTRY_SKIP)
+        if (entry->type == TAP_ENTRY_SKIP)
+            log->at.absent += entry->count + entry->absent;
+        else
             emit_without_payload(log, entry, reason);
         pos += length;
     }
@@ -437,6 +455,7 @@ static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
     atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
     /* the piece leaves no trace in the log: what follows goes on at the same place in the file */
     log->at.base -= desc->bytes;
+    log->at.absent++;
     tail_move(log, seq + 1, desc->pos + desc->bytes);
     log->span_pos = log->at.tail_pos;
     log->span_seq = log->at.tail_seq;
@@ -471,6 +490,7 @@ void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
         return;
     }
     maybe_new_segment(log, desc.pos, seq, entry->length);
+    settle_absent(log, entry);
     if (entry->type == TAP_ENTRY_BIG) {
         take_big(log, &desc, entry, seq);
         return;
@@ -506,9 +526,10 @@ void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end)
         entry->length = bytes;
         tap__entry_seal(entry, entry + 1);
     } else {
-        seal_skip(entry, seq, bytes);
+        seal_skip(entry, seq, seq_end - seq, bytes);
         log->at.torn += seq_end - seq;
     }
+    settle_absent(log, entry);
     tail_move(log, seq_end, pos_end);
 }
 
@@ -561,8 +582,9 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
 static void write_end(tap_seglog *log, bool killed)
 {
     tap_entry end;
-    seal_skip(&end, log->at.tail_seq, sizeof end);
+    seal_skip(&end, log->at.tail_seq, 0, sizeof end);
     end.type = TAP_ENTRY_END;
+    end.absent = log->at.absent;
     end.step = log->newest_step;
     end.time_ns = tap__wall_ns();
     end.reason = killed ? TAP_REASON_KILLED : TAP_REASON_NONE;

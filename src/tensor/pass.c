@@ -32,7 +32,7 @@ tap_status tap__pass_begin(tap_pass *pass, const tap_tensor *tensor, unsigned wh
     pass->bytes = (uint64_t)pass->walk.left * pass->walk.item;
     pass->streams = pass->bytes >= STREAM_FROM;
     if (what & WANTS_STATS)
-        tap__sums_begin(&pass->sums);
+        pass->kernels->begin(&pass->sums);
     return TAP_OK;
 }
 

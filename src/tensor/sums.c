@@ -2,17 +2,6 @@
 #include "tensor/kernels/kernels.h"
 
 #include <math.h>
-#include <string.h>
-
-void tap__sums_begin(tap_sums *sums)
-{
-    memset(sums, 0, sizeof *sums);
-    sums->min = (double)INFINITY;
-    sums->max = -(double)INFINITY;
-    sums->int_min = INT64_MAX;
-    sums->int_max = INT64_MIN;
-    sums->uint_min = UINT64_MAX;
-}
 
 static void add_finite(tap_sums *sums, double x)
 {
@@ -78,9 +67,7 @@ static double unusual_norm(const tap_sums *sums, double square)
 
 static void float_finish(const tap_sums *sums, const tap_kernels *kernels, double finite, tap_stats *stats)
 {
-    tap_pair sum = {0, 0}, square = {0, 0};
-    kernels->fold(&sums->sum, &sum);
-    kernels->fold(&sums->square, &square);
+    tap_pair sum = kernels->fold(&sums->sum), square = kernels->fold(&sums->square);
     if (finite == 0)
         return;
     if (__builtin_expect(!sums->unusual, 1)) {
@@ -116,7 +103,6 @@ void tap__sums_finish(const tap_sums *sums, const tap_kernels *kernels, char kin
         stats->min.u = sums->uint_min;
         stats->max.u = sums->uint_max;
     }
-    tap_pair square = {(double)sums->int_square, 0};
-    kernels->fold(&sums->square, &square);
-    stats->norm = sqrt(pair_value(square));
+    /* one of the two is zero: squares of 64-bit values are summed as floats */
+    stats->norm = sqrt((double)sums->int_square + pair_value(kernels->fold(&sums->square)));
 }

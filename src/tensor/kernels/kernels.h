@@ -1,17 +1,19 @@
 /* kernels.h - the inner loops of a pass over a tensor, once per instruction set behind one table.
  *
- * Results are the same bits on every machine. Floats are summed in LANES float64 lanes, whatever the vector width: value
- * number i goes to lane i % LANES. ROWS values of a lane are added one after another (a chunk), and the chunk's sum is
- * added to the lane's total as an unevaluated pair high + low, so that nothing is lost between chunks. */
+ * Results are the same bits on every machine. Floats are summed as float64 in an order that does not depend on the vector
+ * width: a chunk is ROWS rows of ROW values; the values of a column are added one after another, then the columns i,
+ * i + 4, i + 8 and i + 12 two by two, and that is added to lane i, which is an unevaluated pair high + low, so that nothing is lost between
+ * chunks. */
 #ifndef TAP_TENSOR_KERNELS_H
 #define TAP_TENSOR_KERNELS_H
 
 #include "tensortap/tensortap.h"
 
 enum {
-    TAP_LANES = 16,
+    TAP_LANES = 4,
+    TAP_ROW = 16, /* values */
     TAP_ROWS = 8,
-    TAP_CHUNK = TAP_LANES * TAP_ROWS, /* values */
+    TAP_CHUNK = TAP_ROW * TAP_ROWS,   /* values */
     TAP_BLOCK = 16384,                /* bytes given to a kernel at a time, less only at the end of a tensor */
     TAP_BLOCK_VALUES = 2048           /* float64 values judged together for overflow and underflow */
 };
@@ -28,9 +30,11 @@ typedef struct tap_lanes {
 /* Everything known about the values seen so far. Integers fill the integer half, floats and complex magnitudes the other. */
 typedef struct tap_sums {
     tap_lanes sum, square; /* of finite floats */
-    double min, max;
-    uint64_t nan, pos_inf, neg_inf, zero;
-    bool unusual;          /* the next four are not all zero */
+    double min; /* not beside max: a compiler would load both at once and wait for two stores */
+    uint64_t zero;
+    double max;
+    bool unusual;          /* the five pairs below are not all zero */
+    uint64_t nan, pos_inf, neg_inf;
     tap_pair middle_sum, middle_square; /* blocks that needed a look at each value */
     tap_pair big_sum, big_square;       /* values above 2^500, times 2^-600 */
     tap_pair small_square;              /* values below 2^-400, times 2^600 */
@@ -54,8 +58,9 @@ typedef struct tap_kernels {
     /* dst is aligned to 64; the caller fences. */
     uint64_t (*hash_stream)(const void *bytes, size_t len, uint64_t word, void *dst);
     void (*stream)(const void *bytes, size_t len, void *dst);
+    void (*begin)(tap_sums *sums);
     /* Adds up the lanes. */
-    void (*fold)(const tap_lanes *lanes, tap_pair *total);
+    tap_pair (*fold)(const tap_lanes *lanes);
 } tap_kernels;
 
 extern const tap_kernels tap__kernels_plain, tap__kernels_avx2, tap__kernels_avx512, tap__kernels_neon;
@@ -63,7 +68,6 @@ extern const tap_kernels tap__kernels_plain, tap__kernels_avx2, tap__kernels_avx
 /* The table in use. */
 const tap_kernels *tap__kernels(void);
 
-void tap__sums_begin(tap_sums *sums);
 /* A block whose squares overflow or vanish, or that holds values that are not finite, value by value. */
 void tap__sums_unusual(tap_sums *sums, const double *values, size_t count);
 void tap__sums_finish(const tap_sums *sums, const tap_kernels *kernels, char kind, uint64_t count, tap_stats *stats);

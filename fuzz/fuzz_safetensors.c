@@ -1,0 +1,10 @@
+/* fuzz_safetensors.c - safetensors files. */
+#include "file_oracle.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    oracle_file(bytes, len, &tap__format_safetensors);
+    return 0;
+}

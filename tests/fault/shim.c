@@ -1,0 +1,110 @@
+/* shim.c - LD_PRELOAD: an operating system with bad manners. By environment:
+ *   SHIM_SHORT=N   writes and reads move at most N bytes
+ *   SHIM_EINTR=N   every N-th such call is interrupted before it moves anything
+ *   SHIM_FULL=N    after N bytes written in this process, ENOSPC
+ *   SHIM_FAIL=N    after N bytes written in this process, EIO
+ *   SHIM_CLOCK=1   the wall clock goes back one second with every look */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+static long setting(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atol(text) : 0;
+}
+
+static atomic_long calls, written;
+
+static int interrupted(void)
+{
+    long every = setting("SHIM_EINTR");
+    if (every && atomic_fetch_add(&calls, 1) % every == 0) {
+        errno = EINTR;
+        return 1;
+    }
+    return 0;
+}
+
+static size_t limited(size_t len)
+{
+    size_t most = (size_t)setting("SHIM_SHORT");
+    return most && len > most ? most : len;
+}
+
+static int refused(int fd, size_t len)
+{
+    long full = setting("SHIM_FULL"), fail = setting("SHIM_FAIL");
+    struct stat st;
+    if ((!full && !fail) || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    long now = atomic_fetch_add(&written, (long)len) + (long)len;
+    if (full && now > full) {
+        errno = ENOSPC;
+        return 1;
+    }
+    if (fail && now > fail) {
+        errno = EIO;
+        return 1;
+    }
+    return 0;
+}
+
+ssize_t write(int fd, const void *bytes, size_t len)
+{
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real)
+        real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+    if (fd > 2 && (interrupted() || refused(fd, limited(len))))
+        return -1;
+    return real(fd, bytes, fd > 2 ? limited(len) : len);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
+{
+    static ssize_t (*real)(int, const void *, size_t, off_t);
+    if (!real)
+        real = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
+    if (interrupted() || refused(fd, limited(len)))
+        return -1;
+    return real(fd, bytes, limited(len), offset);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t len, off64_t offset)
+{
+    return pwrite(fd, bytes, len, (off_t)offset);
+}
+
+ssize_t writev(int fd, const struct iovec *iov, int count)
+{
+    (void)count;
+    return write(fd, iov[0].iov_base, iov[0].iov_len ? iov[0].iov_len : 0);
+}
+
+ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
+{
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    if (!real)
+        real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    if (interrupted())
+        return -1;
+    return real(fd, bytes, limited(len), offset);
+}
+
+int clock_gettime(clockid_t id, struct timespec *out)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    static atomic_long back;
+    if (!real)
+        real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, out);
+    if (id == CLOCK_REALTIME && setting("SHIM_CLOCK"))
+        out->tv_sec -= atomic_fetch_add(&back, 1);
+    return result;
+}

@@ -1,0 +1,134 @@
+"""kill -9 and friends: a save that returned is on disk, whoever dies."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import shutil
+import signal
+import time
+
+import pytest
+from faults import COMMAND, Stress, verify, wait_until
+
+KILLS = int(os.environ.get("TENSORTAP_KILLS", "200"))
+
+
+@pytest.mark.slow
+def test_producer_killed_at_random_moments(tmp_path: pathlib.Path) -> None:
+    """Four threads, sizes up to three times the ring, killed at 200 random moments: nothing that returned is lost."""
+    dice = random.Random(20240607)
+    saved = 0
+    for round_number in range(KILLS):
+        where = tmp_path / str(round_number)
+        where.mkdir()
+        run = Stress(where, seed=round_number + 1).ready()
+        time.sleep(dice.random() * 0.25)
+        run.kill()
+        run.wait_for_writer()
+        saved += int(run.check().split("returned ")[1].split(":")[0])
+        result = verify(run.dir)
+        assert result.returncode in (0, 1), result.stderr  # 1: something was being written when it died
+        shutil.rmtree(where)
+    assert saved > KILLS  # it did record
+
+
+@pytest.mark.parametrize("how", ["_exit", "abort", "segv"])
+def test_producer_ends_without_closing(tmp_path: pathlib.Path, how: str) -> None:
+    run = Stress(tmp_path, count=60, exit=how).ready()
+    run.finish()
+    run.wait_for_writer()
+    assert "missing 0, torn 0" in run.check()
+
+
+def test_writer_killed_again_and_again(tmp_path: pathlib.Path) -> None:
+    """A new writer takes the ring over and nothing is lost."""
+    run = Stress(tmp_path, sleep=200).ready()
+    killed = 0
+    for _ in range(8):
+        wait_until(lambda: run.writers(), what="a writer")
+        time.sleep(0.15)
+        for pid in run.writers():
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        time.sleep(0.35)
+    run.process.send_signal(signal.SIGTERM)
+    out, err = run.finish()
+    assert killed >= 8
+    assert "failures 0 close OK" in out, out + err
+    assert "starting another one" in err
+    assert "missing 0, torn 0" in run.check()
+    assert verify(run.dir).returncode == 0
+
+
+def test_writer_told_to_stop_drains_and_is_replaced(tmp_path: pathlib.Path) -> None:
+    run = Stress(tmp_path, sleep=200).ready()
+    time.sleep(0.3)
+    for pid in run.writers():
+        os.kill(pid, signal.SIGTERM)
+    time.sleep(0.5)
+    run.process.send_signal(signal.SIGTERM)
+    out, err = run.finish()
+    assert "failures 0 close OK" in out, out + err
+    assert "missing 0, torn 0" in run.check()
+
+
+def test_writer_and_producer_killed_together_says_so(tmp_path: pathlib.Path) -> None:
+    """Memory rings die with both; verify must say that the recording has no end, never that all is well."""
+    run = Stress(tmp_path).ready()
+    time.sleep(0.3)
+    run.process.send_signal(signal.SIGSTOP)
+    for pid in run.writers():
+        os.kill(pid, signal.SIGKILL)
+    run.kill()
+    result = verify(run.dir)
+    assert result.returncode == 1
+    assert "recover" in result.stdout + result.stderr
+
+
+def test_no_writer_to_be_found(tmp_path: pathlib.Path) -> None:
+    run = Stress(tmp_path, count=100, writer="/nonexistent/tensortap").ready()
+    out, err = run.finish()
+    assert "failures 0 close OK" in out, out + err
+    assert err.count("a thread writes instead") == 1, err
+    assert "missing 0, torn 0" in run.check()
+
+
+def test_writer_killed_and_none_can_be_started(tmp_path: pathlib.Path) -> None:
+    """The producer says so once and keeps training; nothing is lost."""
+    copy = tmp_path / "tensortap"
+    shutil.copy2(COMMAND, copy)
+    run = Stress(tmp_path, sleep=200, writer=copy).ready()
+    time.sleep(0.2)
+    copy.unlink()
+    for pid in run.writers():
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(1)
+    run.process.send_signal(signal.SIGTERM)
+    out, err = run.finish()
+    assert "failures 0 close OK" in out, out + err
+    assert err.count("a thread writes instead") == 1, err
+    assert "missing 0, torn 0" in run.check()
+
+
+def test_ring_file_and_recover(tmp_path: pathlib.Path) -> None:
+    """With the ring as a file even the death of both loses nothing: `tensortap recover` drains it."""
+    import subprocess
+
+    dice = random.Random(7)
+    for round_number in range(10):
+        where = tmp_path / str(round_number)
+        where.mkdir()
+        run = Stress(where, file=1, seed=round_number + 1).ready()
+        time.sleep(0.05 + dice.random() * 0.2)
+        run.process.send_signal(signal.SIGSTOP)  # so that it cannot start another writer first
+        for pid in run.writers():
+            os.kill(pid, signal.SIGKILL)
+        run.kill()
+        wait_until(lambda run=run: not run.writers(), what="the writer's end")
+        result = subprocess.run([str(COMMAND), "recover", str(run.dir)], capture_output=True, text=True, timeout=60,
+                                check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        run.check()
+        assert not list(run.dir.rglob("*.ring"))
