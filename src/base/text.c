@@ -2,6 +2,7 @@
  * A translated format takes the same conversions in the same order as its key (a test compares them). */
 #include "base/status.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>

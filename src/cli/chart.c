@@ -44,7 +44,8 @@ void chart_spark(char *dst, const double *values, size_t count)
 
 void chart_histogram(const uint64_t *counts, int bins, double low, double high)
 {
-    enum { LINES = 4 };
+    enum { LINES = 4, COLUMNS = 48 };
+    int thick = bins < COLUMNS ? COLUMNS / bins : 1;
     uint64_t most = 0;
     for (int i = 0; i < bins; i++)
         most = counts[i] > most ? counts[i] : most;
@@ -57,10 +58,12 @@ void chart_histogram(const uint64_t *counts, int bins, double low, double high)
             int eighths = (int)ceil((double)counts[i] / (double)most * LINES * 8) - line * 8;
             int level = eighths < 0 ? 0 : eighths > 8 ? 8 : eighths;
             if (level == 0) {
-                owed++;
+                owed += thick;
                 continue;
             }
-            printf("%*s%s", owed, "", level_text(level));
+            printf("%*s", owed, "");
+            for (int k = 0; k < thick; k++)
+                fputs(level_text(level), stdout);
             owed = 0;
         }
         if (line == LINES - 1)
@@ -70,6 +73,6 @@ void chart_histogram(const uint64_t *counts, int bins, double low, double high)
     char left[TEXT_MAX], right[TEXT_MAX];
     real_text(left, low);
     real_text(right, high);
-    int gap = bins - (int)strlen(left) - (int)strlen(right);
+    int gap = bins * thick - (int)strlen(left) - (int)strlen(right);
     printf("  %s%*s%s\n", left, gap > 1 ? gap : 1, "", right);
 }

@@ -13,8 +13,7 @@ static void pad(FILE *to, int columns)
 
 void usage_line(const cli_command *command, FILE *to)
 {
-    say(to, "usage:");
-    fprintf(to, " tensortap %s", command->name);
+    say(to, "usage: tensortap %s", command->name);
     for (int i = 0; i < CLI_MAX_ARGUMENTS && command->arguments[i].name; i++)
         fprintf(to, command->arguments[i].optional ? " [%s]" : " %s", command->arguments[i].name);
     say(to, " [options]\n");

@@ -9,11 +9,11 @@
 
 static const column COLUMNS[] = {
     {N_("attempt"), '>', 0, 195},
-    {N_("step"), '>', 0, 240}, {N_("rank"), '>', 0, 200},  {N_("name"), '<', 12, 255}, {N_("call"), '>', 0, 90},
-    {N_("kind"), '<', 0, 150}, {N_("dtype"), '<', 0, 230}, {N_("shape"), '<', 8, 235}, {N_("min"), '>', 0, 130},
+    {N_("step"), '>', 0, 240}, {N_("rank"), '>', 0, 200},  {N_("name"), '<', 24, 255}, {N_("call"), '>', 0, 90},
+    {N_("kind"), '<', 0, 150}, {N_("dtype"), '<', 0, 230}, {N_("shape"), '<', 10, 235}, {N_("min"), '>', 0, 130},
     {N_("max"), '>', 0, 131},  {N_("mean"), '>', 0, 110},  {N_("norm"), '>', 0, 140},  {N_("nan/inf"), '<', 0, 250},
-    {N_("size"), '>', 0, 120}, {N_("state"), '<', 0, 160}, {N_("time"), '<', 0, 180},  {N_("source"), '<', 12, 220},
-    {N_("module"), '<', 10, 190}, {N_("hash"), '<', 0, 170},
+    {N_("size"), '>', 0, 120}, {N_("state"), '<', 0, 160}, {N_("time"), '<', 0, 180},  {N_("source"), '<', 14, 220},
+    {N_("module"), '<', 12, 190}, {N_("hash"), '<', 0, 170},
 };
 enum { COLUMN_COUNT = sizeof COLUMNS / sizeof COLUMNS[0], SHORT_COUNT = COLUMN_COUNT - 4 };
 
@@ -61,6 +61,13 @@ static bool is_new(listing *list, const tap_record *record)
     return true;
 }
 
+/* As number_text, short: nobody compares sixteen digits in a list. */
+static const char *short_number(char text[TEXT_MAX], tap_dtype dtype, tap_number number)
+{
+    double real = number_real(dtype, number);
+    return real > -1e7 && real < 1e7 ? number_text(text, dtype, number) : real_text(text, real);
+}
+
 static void stats_cells(table *rows, const tap_record *record)
 {
     char text[TEXT_MAX];
@@ -70,8 +77,8 @@ static void stats_cells(table *rows, const tap_record *record)
             table_cell(rows, STYLE_PLAIN, "");
         return;
     }
-    table_cell(rows, STYLE_PLAIN, number_text(text, record->dtype, stats->min));
-    table_cell(rows, STYLE_PLAIN, number_text(text, record->dtype, stats->max));
+    table_cell(rows, STYLE_PLAIN, short_number(text, record->dtype, stats->min));
+    table_cell(rows, STYLE_PLAIN, short_number(text, record->dtype, stats->max));
     table_cell(rows, STYLE_PLAIN, real_text(text, stats->mean));
     table_cell(rows, STYLE_PLAIN, real_text(text, stats->norm));
     table_cell(rows, STYLE_RED, bad_text(text, stats));
@@ -108,11 +115,14 @@ static void print_row(listing *list, const tap_record *record)
     table_cellf(rows, STYLE_PLAIN, "%u", record->call);
     table_cell(rows, STYLE_PLAIN, tap_kind_name(record->kind));
     bool has_dtype = record_is_tensor(record) && dtype;
-    table_cell(rows, STYLE_PLAIN, has_dtype ? dtype->name : value_type_name(record->value_type));
+    table_cell(rows, STYLE_PLAIN,
+               has_dtype ? dtype->name : record_is_tensor(record) ? "-" : value_type_name(record->value_type));
     table_cell(rows, STYLE_PLAIN, has_dtype ? shape_text(shape, sizeof shape, record->shape, record->ndim) : "");
     stats_cells(rows, record);
     table_cell(rows, STYLE_PLAIN, record->payload_bytes ? bytes_text(text, record->payload_bytes) : "-");
-    table_cell(rows, state_is_bad(record->state) ? STYLE_RED : STYLE_PLAIN, state_text(record->state));
+    /* on a terminal the column goes away where all is well */
+    bool silent = record->state == TAP_RECORD_WHOLE && term_is_terminal();
+    table_cell(rows, state_is_bad(record->state) ? STYLE_RED : STYLE_PLAIN, silent ? "" : state_text(record->state));
     if (list->details)
         detail_cells(rows, record);
     table_row(rows);
@@ -202,7 +212,7 @@ static void print_summary(const listing *list, int hidden)
 {
     char records[TEXT_MAX], bytes[TEXT_MAX], ranks[TEXT_MAX], steps[TEXT_MAX], ended[256];
     fputc('\n', stdout);
-    printf("%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
+    say(stdout, "%s, %s, %s, %s", counted_text(records, list->printed, N_("%llu record"), N_("%llu records")),
            bytes_text(bytes, list->bytes), counted_text(ranks, list->ranks.count, N_("%llu rank"), N_("%llu ranks")),
            counted_text(steps, list->steps.count, N_("%llu step"), N_("%llu steps")));
     if (list->steps.count == 1)
@@ -210,16 +220,15 @@ static void print_summary(const listing *list, int hidden)
     else if (list->steps.count)
         printf(" (%" PRId64 "-%" PRId64 ")", list->steps.min, list->steps.max);
     if (list->bad_records) {
-        fputs("; ", stdout);
         fputs(term_style_begin(STYLE_RED), stdout);
-        say(stdout, "%llu with NaN or Inf", (unsigned long long)list->bad_records);
+        say(stdout, "; %llu with NaN or Inf", (unsigned long long)list->bad_records);
         fputs(term_style_end(STYLE_RED), stdout);
     }
     if (*ended_text(list->run, ended, sizeof ended))
-        printf("; %s", ended);
+        say(stdout, "; %s", ended);
     fputc('\n', stdout);
     if (list->limit && list->matched > list->limit)
-        say(stdout, "there are more: --limit %llu\n", (unsigned long long)list->limit);
+        say(stdout, "there are more; --limit %llu ended the list\n", (unsigned long long)list->limit);
     if (hidden)
         say(stdout, "%d columns have no room here: widen the terminal, or pipe to less -S\n", hidden);
 }

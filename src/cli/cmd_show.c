@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { BINS = 48, JSON_VALUES = 1000 };
+enum { BINS_MAX = 48, JSON_VALUES = 1000 };
 
 /* ------------------------------------------------------------------------------------------------- one tensor */
 
@@ -58,12 +58,19 @@ static bool finite_range(const tap_tensor *tensor, const tap_stats *stats, doubl
     return *low <= *high;
 }
 
-static bool histogram_of(const tap_tensor *tensor, const tap_stats *stats, uint64_t counts[BINS], double *low,
-                         double *high)
+typedef struct histogram {
+    uint64_t counts[BINS_MAX];
+    int bins; /* fewer for few values, or all bars would be of height one */
+    double low, high;
+} histogram;
+
+static bool histogram_of(const tap_tensor *tensor, const tap_stats *stats, histogram *out)
 {
-    memset(counts, 0, BINS * sizeof *counts);
-    return finite_range(tensor, stats, low, high) && *low < *high &&
-           tap_tensor_histogram(tensor, *low, *high, counts, BINS, NULL) == TAP_OK;
+    *out = (histogram){.bins = (int)(2 * sqrt((double)stats->count)) + 1};
+    if (out->bins > BINS_MAX)
+        out->bins = BINS_MAX;
+    return finite_range(tensor, stats, &out->low, &out->high) && out->low < out->high &&
+           tap_tensor_histogram(tensor, out->low, out->high, out->counts, out->bins, NULL) == TAP_OK;
 }
 
 static void print_stats(tap_dtype dtype, const tap_stats *stats)
@@ -81,10 +88,9 @@ static void print_stats(tap_dtype dtype, const tap_stats *stats)
 
 static void print_histogram(const tap_tensor *tensor, const tap_stats *stats)
 {
-    uint64_t counts[BINS];
-    double low, high;
-    if (stats->count > 1 && histogram_of(tensor, stats, counts, &low, &high))
-        chart_histogram(counts, BINS, low, high);
+    histogram bars;
+    if (stats->count > 1 && histogram_of(tensor, stats, &bars))
+        chart_histogram(bars.counts, bars.bins, bars.low, bars.high);
 }
 
 /* Integers exactly, complex as [real, imaginary]. bytes: row-major. */
@@ -135,15 +141,14 @@ static void values_json(const cli *args, jsonout *json, const tap_tensor *tensor
 
 static void tensor_json(const cli *args, jsonout *json, const tap_tensor *tensor, const tap_stats *stats)
 {
-    uint64_t counts[BINS];
-    double low, high;
-    if (histogram_of(tensor, stats, counts, &low, &high)) {
+    histogram bars;
+    if (histogram_of(tensor, stats, &bars)) {
         json_open(json, "histogram", '{');
-        json_real(json, "low", low);
-        json_real(json, "high", high);
+        json_real(json, "low", bars.low);
+        json_real(json, "high", bars.high);
         json_open(json, "counts", '[');
-        for (int i = 0; i < BINS; i++)
-            json_uint(json, NULL, counts[i]);
+        for (int i = 0; i < bars.bins; i++)
+            json_uint(json, NULL, bars.counts[i]);
         json_close(json, ']');
         json_close(json, '}');
     } else {
@@ -233,6 +238,8 @@ static int print_record(const cli *args, const tap_record *record, const tap_map
         status = print_value(args, record, mapping);
     else if (empty_text(record->value_type))
         puts(empty_text(record->value_type));
+    else if (record->state == TAP_RECORD_WHOLE || record->state == TAP_RECORD_RULE)
+        say(stdout, "(only statistics were kept)\n");
     else
         say(stdout, "(no values kept: %s)\n", state_text(record->state));
     if (record->has_stats && record_is_tensor(record)) {
@@ -423,7 +430,7 @@ static int show_run(const cli *args)
         status = each_record(&select, run, note_newest);
     if (!status)
         status = each_record(&select, run, show_chosen);
-    if (!status && !args->json && select.shown < select.matched)
+    if (!status && !args->json && select.shown < select.matched && !output_gone())
         say(stderr, "%zu of %zu records that match are shown; --step, --rank, --call choose others, --all shows all\n",
             select.shown, select.matched);
     keymap_free(&select.newest);

@@ -169,7 +169,7 @@ static double mean_of(const name_row *row)
 /* --------------------------------------------------------------------------------------------------------- people */
 
 static const column COLUMNS[] = {
-    {N_("name"), '<', 12, 255},     {N_("kind"), '<', 0, 120},     {N_("records"), '>', 0, 150},
+    {N_("name"), '<', 20, 255},     {N_("kind"), '<', 0, 120},     {N_("records"), '>', 0, 150},
     {N_("steps"), '>', 0, 110},     {N_("min"), '>', 0, 170},      {N_("max"), '>', 0, 171},
     {N_("mean"), '>', 0, 140},      {N_("norm from"), '>', 0, 180}, {N_("to"), '>', 0, 181},
     {N_("nan/inf since"), '>', 0, 250}, {N_("norm over steps"), '<', 0, 200},
@@ -218,6 +218,7 @@ static void print_strip(const summary *all)
 static void print_health(const summary *all)
 {
     enum { LISTED = 10 };
+    char steps[TEXT_MAX];
     size_t bad = 0, listed = 0, count = all->step_numbers.count;
     for (size_t i = 0; i < count; i++)
         bad += all->steps[i].bad_records > 0;
@@ -225,7 +226,7 @@ static void print_health(const summary *all)
     if (bad)
         say(stdout, "health: %zu of %zu steps have NaN or Inf\n", bad, count);
     else
-        say(stdout, "health: no NaN or Inf in %zu steps\n", count);
+        say(stdout, "health: no NaN or Inf in %s\n", counted_text(steps, count, N_("%llu step"), N_("%llu steps")));
     print_strip(all);
     for (size_t i = 0; i < count && listed < LISTED; i++) {
         const step_row *step = &all->steps[i];

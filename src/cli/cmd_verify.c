@@ -6,12 +6,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One step of one rank. asked = kept + lost; what a rule left out was not asked for. */
 typedef struct place {
     int32_t rank, attempt;
     int64_t step; /* -1: not of one step */
-    uint64_t kept, lost, rules;
+    uint64_t kept, lost, rules, damaged;
 } place;
 
 typedef struct finding {
@@ -29,7 +30,10 @@ typedef struct verification {
     size_t now;
     finding *findings;
     size_t finding_count, finding_cap;
+    uint64_t others; /* differences that are neither loss nor rule */
     progress bar;
+    char *file; /* looked for last */
+    bool file_there;
 } verification;
 
 static place *place_of(verification *all, int32_t rank, int32_t attempt, int64_t step)
@@ -67,9 +71,10 @@ static void take_problem(void *user, const tap_problem *problem)
         at->rules += problem->count;
     else if (tap_problem_is_loss(problem->kind))
         at->lost += problem->count;
-    /* a record that was listed as whole turned out not to be */
+    else
+        all->others += problem->count;
     if (problem->kind == TAP_PROBLEM_CORRUPT)
-        at->kept -= problem->count < at->kept ? problem->count : at->kept;
+        at->damaged += problem->count;
     if (all->finding_count == all->finding_cap) {
         all->finding_cap = all->finding_cap ? all->finding_cap * 2 : 16;
         all->findings = get_memory(all->findings, all->finding_cap * sizeof *all->findings);
@@ -86,7 +91,22 @@ static bool take_progress(void *user, uint64_t done, uint64_t total)
     return progress_update(&all->bar, done, total);
 }
 
-/* Counts the records that are there, before verify takes away those that are damaged. */
+/* A record may be listed by the index though its file is gone. */
+static bool file_is_there(verification *all, const char *file)
+{
+    if (!*file || (all->file && strcmp(all->file, file) == 0))
+        return all->file_there || !*file;
+    size_t size = strlen(all->args->argument[0]) + strlen(file) + 2;
+    char *path = get_memory(NULL, size);
+    snprintf(path, size, "%s/%s", all->args->argument[0], file);
+    all->file_there = access(path, F_OK) == 0 || access(all->args->argument[0], X_OK) != 0;
+    free(path);
+    free(all->file);
+    all->file = copy_text(file, strlen(file));
+    return all->file_there;
+}
+
+/* Counts the records that are there; those that were listed as whole and turned out not to be are taken away. */
 static int count_kept(verification *all, tap_run *run)
 {
     tap_query query;
@@ -99,9 +119,11 @@ static int count_kept(verification *all, tap_run *run)
         return trouble_error(all->args, &err);
     tap_status status;
     while ((status = tap_cursor_next(cursor, &record, &err)) == TAP_OK)
-        if (record.state == TAP_RECORD_WHOLE || record.state == TAP_RECORD_RULE)
+        if ((record.state == TAP_RECORD_WHOLE || record.state == TAP_RECORD_RULE) && file_is_there(all, record.file))
             place_of(all, record.rank, record.attempt, record.step)->kept++;
     tap_cursor_close(cursor);
+    for (size_t i = 0; i < all->numbers.count; i++)
+        all->places[i].kept -= all->places[i].damaged < all->places[i].kept ? all->places[i].damaged : all->places[i].kept;
     return status == TAP_END ? EXIT_FINE : trouble_error(all->args, &err);
 }
 
@@ -118,7 +140,7 @@ static int place_order(const void *a, const void *b)
 /* --------------------------------------------------------------------------------------------------------- people */
 
 static const column FINDINGS[] = {
-    {N_("step"), '>', 0, 220}, {N_("rank"), '>', 0, 200},  {N_("attempt"), '>', 0, 100}, {N_("name"), '<', 12, 230},
+    {N_("step"), '>', 0, 220}, {N_("rank"), '>', 0, 200},  {N_("attempt"), '>', 0, 100}, {N_("name"), '<', 20, 230},
     {N_("count"), '>', 0, 210}, {N_("what"), '<', 0, 240}, {N_("reason"), '<', 20, 255},
 };
 
@@ -217,8 +239,10 @@ static void print_total(const verification *all, tap_run *run, const tap_verify_
         say(stdout, " (%llu of which only the number is known)", (unsigned long long)result->not_named);
     if (result->rules)
         say(stdout, "; %llu left out by rules", (unsigned long long)result->rules);
+    if (all->others)
+        say(stdout, "; %llu that never came or never ran", (unsigned long long)all->others);
     if (*ended_text(run, ended, sizeof ended))
-        printf("; %s", ended);
+        say(stdout, "; %s", ended);
     fputc('\n', stdout);
 }
 
@@ -313,6 +337,7 @@ static void verification_free(verification *all)
         free(all->findings[i].file);
     }
     free(all->findings);
+    free(all->file);
     free(all->places);
     keymap_free(&all->numbers);
 }
@@ -336,6 +361,9 @@ static int verify_run(verification *all, tap_run *run)
     interrupt_finish();
     if (status != TAP_OK && status != TAP_E_LOST)
         return trouble_error(args, &err);
+    int counted = count_kept(all, run);
+    if (counted)
+        return counted;
     if (all->numbers.count)
         qsort(all->places, all->numbers.count, sizeof *all->places, place_order);
     if (args->json) {
@@ -355,9 +383,7 @@ int cmd_verify(const cli *args)
     int status = run_open(args, &run);
     if (status)
         return status;
-    status = count_kept(&all, run);
-    if (!status)
-        status = verify_run(&all, run);
+    status = verify_run(&all, run);
     verification_free(&all);
     tap_run_close(run);
     return status;

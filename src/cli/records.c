@@ -1,6 +1,7 @@
 /* records.c - opening, querying and showing records, for all subcommands that read a recording. */
 #include "records.h"
 
+#include "keymap.h"
 #include "term.h"
 
 #include <inttypes.h>
@@ -51,14 +52,29 @@ typedef struct near_name {
 
 enum { NEAR_MAX = 5 };
 
+/* To the whole name or to one part of it between dots. */
+static size_t near_distance(const char *name, const char *wanted)
+{
+    size_t best = edit_distance(name, wanted);
+    for (const char *at = name; *at;) {
+        size_t len = strcspn(at, ".");
+        char *part = copy_text(at, len);
+        size_t distance = edit_distance(part, wanted);
+        best = distance < best ? distance : best;
+        free(part);
+        at += len + (at[len] == '.');
+    }
+    return best;
+}
+
 /* Keeps the nearest few, nearest first, each once. */
 static void near_offer(near_name near[NEAR_MAX], const char *name, const char *wanted)
 {
-    size_t len = strlen(name), wanted_len = strlen(wanted), limit = wanted_len / 3 + 1;
+    size_t len = strlen(name), wanted_len = strlen(wanted), limit = wanted_len < 6 ? 1 : wanted_len / 3;
     bool inside = strstr(name, wanted) || strstr(wanted, name);
-    if (!inside && (len > wanted_len + limit || wanted_len > 200))
+    if (len > 400 || wanted_len > 400) /* too costly for a hint */
         return;
-    size_t distance = inside ? 1 : edit_distance(name, wanted);
+    size_t distance = inside ? 1 : near_distance(name, wanted);
     if (distance > limit)
         return;
     int place = NEAR_MAX;
@@ -83,11 +99,17 @@ static void near_collect(tap_run *run, const char *wanted, near_name near[NEAR_M
     query.incomplete = true;
     tap_cursor *cursor;
     tap_record record;
+    keymap known = {0};
+    bool added;
     if (tap_run_query(run, &query, &cursor, NULL) != TAP_OK)
         return;
     enum { LOOK_AT = 200000 }; /* a hint must not take longer than the answer */
-    for (int i = 0; i < LOOK_AT && tap_cursor_next(cursor, &record, NULL) == TAP_OK; i++)
-        near_offer(near, record.name, wanted);
+    for (int i = 0; i < LOOK_AT && tap_cursor_next(cursor, &record, NULL) == TAP_OK; i++) {
+        keymap_add(&known, record.name, &added);
+        if (added)
+            near_offer(near, record.name, wanted);
+    }
+    keymap_free(&known);
     tap_cursor_close(cursor);
 }
 

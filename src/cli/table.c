@@ -20,7 +20,8 @@ struct table {
     int count;
     int *width;  /* as drawn */
     int *widest; /* of all cells so far */
-    bool *hidden;
+    int *content;   /* the same without titles */
+    bool *hidden, *empty;
     cell *cells; /* BATCH rows */
     int rows, at;
     char *arena;
@@ -37,12 +38,15 @@ table *table_new(const column *columns, int count)
     *rows = (table){.columns = columns, .count = count};
     rows->width = get_memory(NULL, n * sizeof *rows->width);
     rows->widest = get_memory(NULL, n * sizeof *rows->widest);
+    rows->content = get_memory(NULL, n * sizeof *rows->content);
     rows->hidden = get_memory(NULL, n * sizeof *rows->hidden);
+    rows->empty = get_memory(NULL, n * sizeof *rows->empty);
     rows->cells = get_memory(NULL, n * BATCH * sizeof *rows->cells);
     for (int i = 0; i < count; i++) {
         rows->width[i] = 0;
         rows->widest[i] = text_width(tap_text(columns[i].title));
-        rows->hidden[i] = false;
+        rows->content[i] = 0;
+        rows->hidden[i] = rows->empty[i] = false;
     }
     return rows;
 }
@@ -61,6 +65,8 @@ void table_cell(table *rows, term_style style, const char *text)
     it->style = style;
     rows->used += text_escape(rows->arena + rows->used, text) + 1;
     it->width = text_width(rows->arena + it->text);
+    if (it->width > rows->content[rows->at])
+        rows->content[rows->at] = it->width;
     if (it->width > rows->widest[rows->at])
         rows->widest[rows->at] = it->width;
     rows->at++;
@@ -85,22 +91,29 @@ void table_row(table *rows)
         table_flush(rows);
 }
 
+static bool is_shown(const table *rows, int i)
+{
+    return !rows->hidden[i] && !rows->empty[i];
+}
+
 static int total_width(const table *rows)
 {
     int total = -GAP;
     for (int i = 0; i < rows->count; i++)
-        if (!rows->hidden[i])
+        if (is_shown(rows, i))
             total += rows->width[i] + GAP;
     return total;
 }
 
 /* Takes `excess` columns from those that may be cut, the widest first; returns what could not be taken. */
-static int cut_columns(table *rows, int excess)
+static int cut_columns(table *rows, int excess, bool to_the_bone)
 {
+    enum { BONE = 6 };
     while (excess > 0) {
         int widest = -1;
         for (int i = 0; i < rows->count; i++)
-            if (!rows->hidden[i] && rows->columns[i].cut && rows->width[i] > rows->columns[i].cut &&
+            if (is_shown(rows, i) && rows->columns[i].cut &&
+                rows->width[i] > (to_the_bone ? BONE : rows->columns[i].cut) &&
                 (widest < 0 || rows->width[i] > rows->width[widest]))
                 widest = i;
         if (widest < 0)
@@ -115,7 +128,7 @@ static bool hide_column(table *rows)
 {
     int least = -1;
     for (int i = 0; i < rows->count; i++)
-        if (!rows->hidden[i] && rows->columns[i].keep < 255 &&
+        if (is_shown(rows, i) && rows->columns[i].keep < 255 &&
             (least < 0 || rows->columns[i].keep < rows->columns[least].keep))
             least = i;
     if (least >= 0)
@@ -133,11 +146,17 @@ static int natural_width(const table *rows, int i, int room)
 
 static void fit(table *rows)
 {
-    int room = term_width();
-    do
+    int room = term_width(), excess;
+    /* on a terminal a column without content gives its place to others, until there is some */
+    for (int i = 0; i < rows->count; i++)
+        rows->empty[i] = room && rows->content[i] == 0 && rows->columns[i].keep < 255;
+    do {
         for (int i = 0; i < rows->count; i++)
             rows->width[i] = natural_width(rows, i, room);
-    while (room && cut_columns(rows, total_width(rows) - room) > 0 && hide_column(rows));
+        excess = room ? cut_columns(rows, total_width(rows) - room, false) : 0;
+    } while (excess > 0 && hide_column(rows));
+    if (excess > 0)
+        cut_columns(rows, excess, true);
 }
 
 static void draw_cell(table *rows, int i, const char *text, int width, term_style style, int *owed)
@@ -170,7 +189,7 @@ static void draw_titles(table *rows)
 {
     int owed = 0;
     for (int i = 0; i < rows->count; i++) {
-        if (rows->hidden[i])
+        if (!is_shown(rows, i))
             continue;
         const char *title = tap_text(rows->columns[i].title);
         draw_cell(rows, i, title, text_width(title), STYLE_BOLD, &owed);
@@ -178,20 +197,30 @@ static void draw_titles(table *rows)
     fputc('\n', stdout);
 }
 
+/* One bit for each. */
+static uint64_t shown_columns(const table *rows)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < rows->count; i++)
+        bits |= (uint64_t)is_shown(rows, i) << i;
+    return bits;
+}
+
 void table_flush(table *rows)
 {
     if (rows->rows == 0)
         return;
     progress_clear();
+    uint64_t before = shown_columns(rows);
     fit(rows);
-    if (!rows->titles_done)
+    if (!rows->titles_done || shown_columns(rows) != before)
         draw_titles(rows);
     rows->titles_done = true;
     for (int r = 0; r < rows->rows && !output_gone(); r++) {
         int owed = 0;
         for (int i = 0; i < rows->count; i++) {
             const cell *it = &rows->cells[r * rows->count + i];
-            if (!rows->hidden[i])
+            if (is_shown(rows, i))
                 draw_cell(rows, i, rows->arena + it->text, it->width, it->style, &owed);
         }
         fputc('\n', stdout);
@@ -213,7 +242,9 @@ void table_end(table *rows)
     table_flush(rows);
     free(rows->width);
     free(rows->widest);
+    free(rows->content);
     free(rows->hidden);
+    free(rows->empty);
     free(rows->cells);
     free(rows->arena);
     free(rows->scratch);

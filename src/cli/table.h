@@ -8,7 +8,7 @@
 typedef struct column {
     const char *title; /* translated by the table */
     char align;        /* '<' or '>' */
-    uint8_t cut;       /* may be cut down to this many columns; 0: never */
+    uint8_t cut;       /* may be cut down to this many columns, and further once nothing is left to hide; 0: never */
     uint8_t keep;      /* the higher, the longer it stays on a narrow terminal; 255: always */
 } column;
 

@@ -141,4 +141,4 @@ def test_formats_take_the_same_arguments():
 
 def test_rows_are_chinese():
     for english, chinese in rows():
-        assert chinese == english or re.search(r"[\u4e00-\u9fff]", chinese), english
+        assert chinese == english or re.search(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]", chinese), english
