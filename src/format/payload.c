@@ -10,7 +10,7 @@
 
 enum { BLOCK_BYTES = 1 << 20, STACK_BYTES = 4096 };
 
-/* How a strided or converted tensor is cut: whole runs of `rows` along dimension `split`, everything after it inside. */
+/* How a strided or converted tensor is cut: runs of `rows` along dimension `split`, all that comes after it inside. */
 typedef struct block_walk {
     tap_tensor view;          /* the current block */
     tap_dtype to;

@@ -136,7 +136,8 @@ static tap_status call_from_type(tap_pickle_context *context, tap_pickle_node *c
 {
     static const char *const INNER[] = {"_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
                                         "_rebuild_parameter_with_state"};
-    if (arguments[0]->kind == TAP_PICKLE_GLOBAL && arguments[1]->kind == TAP_PICKLE_GLOBAL && !arguments[1]->global->call)
+    if (arguments[0]->kind == TAP_PICKLE_GLOBAL && arguments[1]->kind == TAP_PICKLE_GLOBAL &&
+        !arguments[1]->global->call)
         for (size_t i = 0; i < sizeof INNER / sizeof INNER[0]; i++)
             if (strcmp(arguments[0]->global->name, INNER[i]) == 0)
                 return tap__pickle_call(context, arguments[0], arguments[2], out, err);
@@ -262,8 +263,8 @@ tap_status tap__pickle_call(tap_pickle_context *context, const tap_pickle_node *
         return damaged(context, "it calls something that is not a function", err);
     const struct tap_pickle_global *global = function->global;
     if (arguments->len < global->min || arguments->len > global->max)
-        return tap_fail(err, TAP_E_FORMAT, "%s: the pickle calls %s.%s with %zu arguments; it is damaged or written by a "
-                        "torch that is too new", context->path, global->module, global->name, arguments->len);
+        return tap_fail(err, TAP_E_FORMAT, "%s: the pickle calls %s.%s with %zu arguments; it is damaged or written by "
+                        "a torch that is too new", context->path, global->module, global->name, arguments->len);
     tap_pickle_node *all[MAX_ARGUMENTS];
     for (size_t i = 0; i < MAX_ARGUMENTS; i++)
         all[i] = i < arguments->len ? arguments->items[i] : context->none;

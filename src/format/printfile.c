@@ -234,8 +234,8 @@ static tap_status cut_off(const tap_file *file, const uint8_t *at, tap_error *er
 {
     unsigned long long where = (unsigned long long)(at - file->bytes);
     if (file->count == 0)
-        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: the value at byte %llu goes beyond the end of the file; the "
-                        "writer was killed, print again into a new file", file->path, where);
+        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: the value at byte %llu goes beyond the end of the file; "
+                        "the writer was killed, print again into a new file", file->path, where);
     tap__log(TAP_LOG_WARNING, "%s: truncated: the value at byte %llu goes beyond the end of the file; the %zu values "
              "before it were read", file->path, where, file->count);
     return TAP_OK;
@@ -311,8 +311,8 @@ tap_status tap__printfile_append(int fd, const char *name, const tap_tensor *ten
     if (!info || bytes < 0)
         return tap_fail(err, TAP_E_INVALID, "cannot print %s: the tensor is not valid", name);
     if (!info->mindspore)
-        return tap_fail(err, TAP_E_UNSUPPORTED, "cannot print %s: MindSpore has no %s; convert it to %s", name, info->name,
-                        tap_dtype_describe(tap__format_widen(tensor->dtype))->name);
+        return tap_fail(err, TAP_E_UNSUPPORTED, "cannot print %s: MindSpore has no %s; convert it to %s", name,
+                        info->name, tap_dtype_describe(tap__format_widen(tensor->dtype))->name);
     tap_strbuf head = TAP_STRBUF_INIT;
     put_message(&head, name, tensor, (uint64_t)bytes);
     tap_payload payload = {.fd = fd, .path = "the print file"};

@@ -1,5 +1,5 @@
-/* pt.c - reads torch's .pt and .bin archives: the pickle says what is there, each storage is a record of the zip archive
- * and is used where it lies. One item for each leaf, named by its path: "key.0". */
+/* pt.c - reads torch's .pt and .bin archives: the pickle says what is there, each storage is a record of the zip
+ * archive and is used where it lies. One item for each leaf, named by its path: "key.0". */
 #include "format/pt.h"
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
-/* safetensors.c - safetensors files: eight bytes with the length of a JSON header, the header, the data. Header order and
- * metadata of other writers are accepted; what we write has its data aligned to 64 bytes and packed, largest elements
- * first, so that every tensor is aligned in a mapping. */
+/* safetensors.c - safetensors files: eight bytes with the length of a JSON header, the header, the data. Header order
+ * and metadata of other writers are accepted; what we write has its data aligned to 64 bytes and packed, largest
+ * elements first, so that every tensor is aligned in a mapping. */
 #include "format/format.h"
 
 #include "base/io.h"
@@ -54,8 +54,9 @@ static tap_status parse_json(tap_file *file, size_t len, struct json_object **ou
         return TAP_OK;
     json_object_put(*out);
     *out = NULL;
-    return tap_fail(err, TAP_E_FORMAT, "%s: the safetensors header is not a JSON object (%s at byte %zu); write the file "
-                    "again", file->path, failed ? json_tokener_error_desc(failed) : "unexpected end", PREFIX + end);
+    return tap_fail(err, TAP_E_FORMAT, "%s: the safetensors header is not a JSON object (%s at byte %zu); write the "
+                    "file again", file->path, failed ? json_tokener_error_desc(failed) : "unexpected end",
+                    PREFIX + end);
 }
 
 /* An array of integers that are not negative. */
@@ -100,8 +101,9 @@ static tap_status read_tensor(tap_file *file, const char *name, struct json_obje
     struct json_object *type = json_object_object_get(object, "dtype");
     tap_dtype dtype = find_dtype(type);
     if (dtype == TAP_DTYPE_NONE)
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: the tensor %.100s has dtype %.40s, which is not supported; convert "
-                        "it to F32 before saving", file->path, name, type ? json_object_to_json_string(type) : "null");
+        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: the tensor %.100s has dtype %.40s, which is not supported; "
+                        "convert it to F32 before saving", file->path, name,
+                        type ? json_object_to_json_string(type) : "null");
     if (!read_numbers(json_object_object_get(object, "shape"), shape, 0, TAP_MAX_NDIM, &ndim))
         return damaged(file, name, "its shape is not a list of sizes", err);
     if (!read_numbers(json_object_object_get(object, "data_offsets"), offsets, 2, 2, &two) || offsets[1] < offsets[0])
@@ -113,8 +115,8 @@ static tap_status read_tensor(tap_file *file, const char *name, struct json_obje
         shape[ndim - 1] /= values;
     uint64_t have = file->len - data_at, begin = (uint64_t)offsets[0], end = (uint64_t)offsets[1];
     if (end > have)
-        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: header promises %llu bytes, file has %llu; the writer was "
-                        "killed, run: tensortap verify DIR", file->path, (unsigned long long)end,
+        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: header promises %llu bytes, file has %llu; the writer "
+                        "was killed, run: tensortap verify DIR", file->path, (unsigned long long)end,
                         (unsigned long long)have);
     TAP_TRY(tap__file_place(file, item, dtype, (int32_t)ndim, shape, data_at + begin, have - begin, err));
     return item->extent == end - begin ? TAP_OK : damaged(file, name, "its shape and data_offsets disagree", err);
@@ -123,11 +125,12 @@ static tap_status read_tensor(tap_file *file, const char *name, struct json_obje
 static tap_status safetensors_open(tap_file *file, tap_error *err)
 {
     if (file->len < PREFIX)
-        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: %zu bytes are no safetensors file", file->path, file->len);
+        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: %zu bytes are no safetensors file", file->path,
+                        file->len);
     uint64_t len = header_length(file->bytes);
     if (len > HEADER_MAX)
-        return tap_fail(err, TAP_E_LIMIT, "%s: a safetensors header of %llu bytes is more than the %d allowed; the file "
-                        "is damaged", file->path, (unsigned long long)len, HEADER_MAX);
+        return tap_fail(err, TAP_E_LIMIT, "%s: a safetensors header of %llu bytes is more than the %d allowed; the "
+                        "file is damaged", file->path, (unsigned long long)len, HEADER_MAX);
     if (len > file->len - PREFIX)
         return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: the safetensors header has %llu bytes, the file %zu; the "
                         "writer was killed, run: tensortap verify DIR", file->path, (unsigned long long)len, file->len);

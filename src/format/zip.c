@@ -189,8 +189,8 @@ tap_status tap__zip_data(const tap_zip *zip, tap_zip_record *record, const uint8
     const uint8_t *local = zip->bytes + header;
     uint64_t skip = LOCAL_BYTES + get(local + 26, 2) + get(local + 28, 2), left = zip->len - header;
     if (skip > left || record->packed > left - skip)
-        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: %.*s has %llu bytes, the file ends before; the writer was "
-                        "killed, run: tensortap verify DIR", zip->path, (int)record->name_len, record->name,
+        return tap_fail(err, TAP_E_TRUNCATED, "%s: truncated: %.*s has %llu bytes, the file ends before; the writer "
+                        "was killed, run: tensortap verify DIR", zip->path, (int)record->name_len, record->name,
                         (unsigned long long)record->packed);
     if (record->method == METHOD_DEFLATED) {
         if (!record->inflated)

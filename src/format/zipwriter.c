@@ -85,8 +85,7 @@ static void begin_record(tap_zipwriter *zip, const char *name, uint64_t size)
     put_zip64(out, size, header);
     tap__strbuf_str(out, "FB");
     put(out, padding, 2);
-    for (size_t i = 0; i < padding; i++)
-        tap__strbuf_char(out, 'Z');
+    tap__strbuf_add(out, "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ", padding);
 }
 
 static void end_record(tap_zipwriter *zip, const char *name, uint64_t header, uint64_t size, uint32_t crc)

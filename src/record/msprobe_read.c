@@ -26,6 +26,7 @@ typedef struct reader {
     tap_record_fn add;
     void *user;
     json_object *data;    /* all items, to tell a gradient from a variable named like one */
+    json_object *forward; /* of a gradient: the value it belongs to */
     tap_record record;    /* name, call, kind of the item at hand */
     tap_strbuf name, path, file;
     int64_t shape[TAP_MAX_NDIM];
@@ -216,13 +217,29 @@ static tap_status add_leaf(reader *r, json_object *leaf)
 
 static tap_status walk_value(reader *r, json_object *value);
 
+/* Of a null where a gradient could be: was one to come? Numbers and tensors that need none have it too. */
+static bool is_awaited(json_object *forward)
+{
+    json_object *flag;
+    if (!json_object_is_type(forward, json_type_object) || !member_text(forward, "dtype"))
+        return false;
+    return !json_object_object_get_ex(forward, "requires_grad", &flag) || json_object_get_boolean(flag);
+}
+
 static tap_status walk_child(reader *r, const char *key, json_object *value)
 {
     size_t len = r->path.len;
+    json_object *forward = r->forward, *below = NULL;
+    if (json_object_is_type(forward, json_type_array))
+        below = json_object_array_get_idx(forward, strtoul(key, NULL, 10));
+    else if (json_object_is_type(forward, json_type_object))
+        json_object_object_get_ex(forward, key, &below);
+    r->forward = below;
     if (len)
         tap__strbuf_char(&r->path, '.');
     tap__strbuf_str(&r->path, key);
     tap_status status = walk_value(r, value);
+    r->forward = forward;
     r->path.len = len;
     if (r->path.text)
         r->path.text[len] = 0;
@@ -251,6 +268,9 @@ static tap_status walk_value(reader *r, json_object *value)
     }
     if (value && !json_object_is_type(value, json_type_object) && !json_object_is_type(value, json_type_array))
         return TAP_OK; /* not something msprobe writes */
+    bool grad = r->record.kind == TAP_KIND_GRAD;
+    if (grad && (value ? !member_text(value, "type") : !is_awaited(r->forward)))
+        return TAP_OK;
     return add_leaf(r, value);
 }
 
@@ -274,13 +294,14 @@ static size_t split_key(const char *key, uint32_t *call)
 /* Is there "<name without _grad>.<call>.debug"? Then this is its gradient. */
 static bool is_gradient(reader *r, const char *name, size_t len, uint32_t call)
 {
+    r->forward = NULL;
     const char *end = name + len;
     if (!tap__strip(name, &end, "_grad"))
         return false;
     tap__strbuf_clear(&r->file);
     tap__strbuf_add(&r->file, name, (size_t)(end - name));
     tap__strbuf_printf(&r->file, ".%u.debug", call);
-    return !r->file.failed && json_object_object_get_ex(r->data, r->file.text, NULL);
+    return !r->file.failed && json_object_object_get_ex(r->data, r->file.text, &r->forward);
 }
 
 /* "x_grad~1" was x_grad. */

@@ -173,6 +173,17 @@ static tap_status read_header(tap_scan *scan, tap_error *err)
     return TAP_OK;
 }
 
+/* May bytes that are no entry be stepped over? Not where a writer may still be filling them in. */
+static bool is_final(const tap_scan *scan)
+{
+    if (!scan->growing)
+        return true;
+    char *path = tap__segment_path(scan->files, scan->segment + 1);
+    bool next = path && access(path, F_OK) == 0;
+    tap__free(path);
+    return next;
+}
+
 /* Opens segment `number`; TAP_END when it is not there. */
 static tap_status open_segment(tap_scan *scan, uint32_t number, tap_error *err)
 {
@@ -194,12 +205,13 @@ static tap_status open_segment(tap_scan *scan, uint32_t number, tap_error *err)
     if (fstat(fd, &st) != 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot look at segment %u in %s", number, scan->files->dir);
     scan->file_bytes = (uint64_t)st.st_size;
-    if (scan->growing && scan->file_bytes < sizeof(tap_segment_header)) { /* its writer has only just made it */
+    TAP_TRY(read_header(scan, err));
+    if ((scan->bad_header || scan->file_bytes == 0) && !is_final(scan)) { /* its writer has only just made it */
         scan->fd = -1;
         close(fd);
         return TAP_END;
     }
-    return read_header(scan, err);
+    return TAP_OK;
 }
 
 /* The smallest number at or above `from` that exists; false when there is none. */
@@ -308,24 +320,15 @@ static tap_status leave_segment(tap_scan *scan, tap_error *err)
 static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
 {
     *offset = scan->offset;
-    uint64_t gap = entry->seq - scan->next_seq;
-    scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
-    scan->any_start = false;
-    scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
+    if (entry->type != TAP_ENTRY_SKIP || entry->count) { /* one without a count only fills the file */
+        uint64_t gap = entry->seq - scan->next_seq;
+        scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
+        scan->any_start = false;
+        scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
+    }
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;
     scan->ended = entry->type == TAP_ENTRY_END;
-}
-
-/* May bytes that are no entry be stepped over? Not where a writer may still be filling them in. */
-static bool is_final(const tap_scan *scan)
-{
-    if (!scan->growing)
-        return true;
-    char *path = tap__segment_path(scan->files, scan->segment + 1);
-    bool next = path && access(path, F_OK) == 0;
-    tap__free(path);
-    return next;
 }
 
 static tap_status next_in_segment(tap_scan *scan, const tap_entry **entry, uint64_t *offset, bool *cut, tap_error *err)
@@ -370,18 +373,21 @@ tap_status tap__scan_next(tap_scan *scan, const tap_entry **entry, uint32_t *seg
         TAP_TRY(advance(scan, scan->segment, !scan->opened, err));
         scan->opened = true;
     }
-    for (bool again = false;;) {
+    for (int looks = 0;;) {
         tap_status status = next_in_segment(scan, entry, offset, payload_cut, err);
         if (status == TAP_OK)
             *segment = scan->segment;
         if (status != TAP_END)
             return status;
-        if (!again) { /* what was read may be older than what the file holds now */
-            again = true;
+        /* What was read may be older than what the file holds now: look again. While it grows, once more after its
+         * successor was seen: only then is it certain that nothing was added in between. */
+        if (looks == 1 && scan->growing && !is_final(scan))
+            return TAP_END;
+        if (looks++ < (scan->growing ? 2 : 1)) {
             TAP_TRY(look_again(scan, err));
             continue;
         }
         TAP_TRY(leave_segment(scan, err));
-        again = false;
+        looks = 0;
     }
 }

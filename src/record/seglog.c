@@ -149,8 +149,10 @@ static int log_write(tap_seglog *log, const void *bytes, uint64_t len, uint64_t 
     }
     if (!failed)
         failed = tap__segment_write(&log->segment, bytes, len, offset);
-    if (failed)
+    if (failed) {
+        tap__segment_cut(&log->segment, log->at.segment_end); /* a part of it may have been written */
         return failed;
+    }
     log->at.on_disk += offset + len - log->at.segment_end;
     log->at.segment_end = offset + len;
     log->at.written += len;
@@ -579,7 +581,7 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
     return TAP_OK;
 }
 
-static void write_end(tap_seglog *log, bool killed)
+static bool write_end(tap_seglog *log, bool killed)
 {
     tap_entry end;
     seal_skip(&end, log->at.tail_seq, 0, sizeof end);
@@ -589,7 +591,7 @@ static void write_end(tap_seglog *log, bool killed)
     end.time_ns = tap__wall_ns();
     end.reason = killed ? TAP_REASON_KILLED : TAP_REASON_NONE;
     tap__entry_seal(&end, &end + 1);
-    log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq);
+    return log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq) == 0;
 }
 
 static void write_info(tap_seglog *log, const char *ended, bool indexed)
@@ -604,7 +606,7 @@ static void write_info(tap_seglog *log, const char *ended, bool indexed)
     }
     snprintf(info.ended, sizeof info.ended, "%s", ended);
     info.ended_ns = tap__wall_ns();
-    info.entries = log->at.tail_seq;
+    info.entries = log->at.tail_seq - log->at.absent;
     info.records = log->at.records;
     info.bytes = log->at.bytes;
     info.filtered = atomic_load(&h->filtered);
@@ -623,7 +625,8 @@ static void write_info(tap_seglog *log, const char *ended, bool indexed)
 void tap__seglog_finish(tap_seglog *log, const char *ended)
 {
     tap__seglog_publish(log);
-    write_end(log, strcmp(ended, "closed") != 0);
+    if (write_end(log, strcmp(ended, "closed") != 0))
+        log->at.absent = 0;
     if (config(log)->durability >= TAP_DURABLE_FLUSH)
         tap__seglog_sync(log);
     /* say how it ended first: should the index fail or take long, the recording is already whole */

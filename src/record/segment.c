@@ -75,6 +75,12 @@ int tap__segment_write(tap_segment *segment, const void *bytes, uint64_t len, ui
     return buffered(segment, at + lead + whole, len - lead - whole, offset + lead + whole);
 }
 
+void tap__segment_cut(tap_segment *segment, uint64_t end)
+{
+    if (segment->fd >= 0 && ftruncate(segment->fd, (off_t)end) != 0)
+        errno = 0; /* readers step over the rest: it has no valid header, or the seq of an entry they have */
+}
+
 int tap__segment_sync(tap_segment *segment)
 {
     return segment->fd >= 0 && fdatasync(segment->fd) != 0 ? errno : 0;

@@ -22,6 +22,8 @@ tap_status tap__segment_reopen(tap_segment *segment, const tap_attempt_files *fi
 /* Writes len bytes at offset: whole pages of large writes go past the page cache when bytes and offset are aligned
  * alike. Returns 0 or an errno. */
 int tap__segment_write(tap_segment *segment, const void *bytes, uint64_t len, uint64_t offset);
+/* Takes back what was written behind `end`. */
+void tap__segment_cut(tap_segment *segment, uint64_t end);
 int tap__segment_sync(tap_segment *segment);
 void tap__segment_close(tap_segment *segment);
 

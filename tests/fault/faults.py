@@ -69,10 +69,11 @@ class Stress:
                                 capture_output=True, text=True, timeout=timeout + 10, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
 
-    def check(self, *, lossy: bool = False) -> str:
+    def check(self, mode: str = "") -> str:
+        """mode: "", "lossy" or "dead", see fault_check.c."""
         result = subprocess.run(
             [program("fault_check"), str(self.dir), str(self.counters), f"seed={self.keys['seed']}",
-             f"ring={self.keys['ring']}", *(["lossy=1"] if lossy else [])],
+             f"ring={self.keys['ring']}", *([f"{mode}=1"] if mode else [])],
             capture_output=True, text=True, timeout=300, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout

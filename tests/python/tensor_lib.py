@@ -57,17 +57,12 @@ for name in ("tap_stats_ieee_mean", "tap_stats_ieee_norm"):
     getattr(lib, name).restype = C.c_double
 
 
-def wide(name):
-    """The unsigned numpy type that carries the bits of a dtype numpy lacks."""
-    return {"bfloat16": np.uint16, "complex32": np.uint32}.get(name, np.uint8)
+CARRIERS = {"bfloat16": np.uint16, "complex32": np.uint32}
 
 
 def carrier(name):
     """The numpy dtype whose arrays hold this dtype's bytes."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return np.dtype(wide(name))
+    return np.dtype(CARRIERS.get(name, np.uint8 if name.startswith(("float8", "float4")) else name))
 
 
 def tensor(array, name=None):

@@ -25,11 +25,17 @@ def isa(request):
 
 def decode(array, name):
     """Every value as a Python int, float or complex, by somebody else's code."""
+    with np.errstate(all="ignore"):
+        return decode_quietly(array, name)
+
+
+def decode_quietly(array, name):
     flat = np.ascontiguousarray(array).reshape(-1)
     if name == "bfloat16":
         return flat.view(ml_dtypes.bfloat16).astype(np.float64).tolist()
     if name == "complex32":
-        return torch.from_numpy(flat.view(np.float16).copy()).view(torch.complex32).to(torch.complex128).tolist()
+        parts = flat.view(np.float16).astype(np.float64).tolist()
+        return [complex(*pair) for pair in zip(parts[::2], parts[1::2])]
     if name == "float4_e2m1fn_x2":
         return [FP4[n] for b in flat.tolist() for n in (b & 15, b >> 4)]
     if name in FLOAT8:
@@ -52,7 +58,10 @@ def exact_mean(values):
 def exact_norm(values):
     square = sum(Fraction(v) ** 2 for v in values)
     shift = 2400
-    return float(Fraction(math.isqrt(int(square * (1 << (2 * shift)))), 1 << shift))
+    try:
+        return float(Fraction(math.isqrt(int(square * (1 << (2 * shift)))), 1 << shift))
+    except OverflowError:
+        return math.inf
 
 
 def close(got, want, ulps=2):
@@ -67,7 +76,7 @@ def random_bits(name, shape, rng):
     return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype).reshape(shape)
 
 
-def check(array, name):
+def check(array, name, cancels=False):
     stats, digest, copied = scan(array, name)
     assert copied == np.ascontiguousarray(array).tobytes()
     assert digest == reference_hash(copied)
@@ -96,7 +105,9 @@ def check(array, name):
         flat = [p for v, m in zip(parts, exact) if math.isfinite(m) for p in (v.real, v.imag)]
         assert close(stats.norm, exact_norm(flat))
     else:
-        assert close(stats.mean, exact_mean(finite)), (stats.mean, exact_mean(finite))
+        mean, size = exact_mean(finite), exact_mean([abs(v) for v in finite])
+        # values that cancel to nearly nothing: as exact as their size allows
+        assert close(stats.mean, mean) or (cancels and abs(stats.mean - mean) <= math.ulp(size)), (stats.mean, mean)
         assert close(stats.norm, exact_norm(finite)), (stats.norm, exact_norm(finite))
     return stats
 
@@ -120,7 +131,7 @@ def reference_hash(data):
 def test_any_bits(name, isa):
     rng = np.random.default_rng(7)
     for shape in [(), (0,), (1,), (15,), (16,), (17,), (127,), (128,), (129,), (3, 5, 7), (2500,), (9000,)]:
-        check(random_bits(name, shape, rng), name)
+        check(random_bits(name, shape, rng), name, cancels=True)
 
 
 @pytest.mark.parametrize("name", list(DTYPES))
@@ -133,7 +144,7 @@ def test_strided(name, isa):
         strided, contiguous = scan(view, name), scan(np.ascontiguousarray(view), name)
         assert bytes(strided[0]) == bytes(contiguous[0])
         assert strided[1:] == contiguous[1:]
-    check(views[0], name)
+    check(views[0], name, cancels=True)
 
 
 def floats(kind, count, rng):
