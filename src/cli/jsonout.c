@@ -17,11 +17,25 @@ static size_t utf8_within(const char *text, size_t len)
     return utf8_next(bytes, &code);
 }
 
+/* Bytes that need no care. */
+static size_t plain_run(const char *text, size_t len)
+{
+    size_t done = 0;
+    while (done < len && text[done] >= 0x20 && text[done] < 0x7F && text[done] != '"' && text[done] != '\\')
+        done++;
+    return done;
+}
+
 static void put_text(const char *text, size_t len)
 {
     putchar('"');
     for (size_t i = 0, used; i < len; i += used) {
         unsigned char c = (unsigned char)text[i];
+        used = plain_run(text + i, len - i);
+        if (used) {
+            fwrite(text + i, 1, used, stdout);
+            continue;
+        }
         used = 1;
         if (c == '"' || c == '\\')
             printf("\\%c", c);
@@ -29,8 +43,6 @@ static void put_text(const char *text, size_t len)
             fputs("\\n", stdout);
         else if (c < 0x20 || c == 0x7F)
             printf("\\u%04x", c);
-        else if (c < 0x80)
-            putchar(c);
         else if ((used = utf8_within(text + i, len - i)))
             fwrite(text + i, 1, used, stdout);
         else {

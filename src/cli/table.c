@@ -28,6 +28,8 @@ struct table {
     size_t used, cap;
     char *scratch;
     size_t scratch_cap;
+    char *line; /* being drawn */
+    size_t line_len, line_cap;
     bool titles_done;
 };
 
@@ -63,8 +65,7 @@ void table_cell(table *rows, term_style style, const char *text)
     cell *it = &rows->cells[rows->rows * rows->count + rows->at];
     it->text = rows->used;
     it->style = style;
-    rows->used += text_escape(rows->arena + rows->used, text) + 1;
-    it->width = text_width(rows->arena + it->text);
+    rows->used += text_escape(rows->arena + rows->used, text, &it->width) + 1;
     if (it->width > rows->content[rows->at])
         rows->content[rows->at] = it->width;
     if (it->width > rows->widest[rows->at])
@@ -159,6 +160,25 @@ static void fit(table *rows)
         cut_columns(rows, excess, true);
 }
 
+static void line_add(table *rows, const char *text, size_t len, int spaces_before)
+{
+    size_t spaces = (size_t)spaces_before;
+    if (rows->line_len + spaces + len + 1 > rows->line_cap) {
+        rows->line_cap = (rows->line_len + spaces + len + 1) * 2;
+        rows->line = get_memory(rows->line, rows->line_cap);
+    }
+    memset(rows->line + rows->line_len, ' ', spaces);
+    memcpy(rows->line + rows->line_len + spaces, text, len);
+    rows->line_len += spaces + len;
+}
+
+static void line_end(table *rows)
+{
+    line_add(rows, "\n", 1, 0);
+    fwrite(rows->line, 1, rows->line_len, stdout);
+    rows->line_len = 0;
+}
+
 static void draw_cell(table *rows, int i, const char *text, int width, term_style style, int *owed)
 {
     if (width > rows->width[i] && term_is_terminal()) {
@@ -175,12 +195,11 @@ static void draw_cell(table *rows, int i, const char *text, int width, term_styl
     if (rows->columns[i].align == '>')
         *owed += space;
     if (*text) {
-        fprintf(stdout, "%*s", *owed, "");
+        const char *begin = term_style_begin(style), *end = term_style_end(style);
+        line_add(rows, begin, strlen(begin), *owed);
+        line_add(rows, text, strlen(text), 0);
+        line_add(rows, end, strlen(end), 0);
         *owed = 0;
-        if (style == STYLE_PLAIN)
-            fputs(text, stdout);
-        else
-            term_print(stdout, style, text);
     }
     *owed += (rows->columns[i].align == '>' ? 0 : space) + GAP;
 }
@@ -194,7 +213,7 @@ static void draw_titles(table *rows)
         const char *title = tap_text(rows->columns[i].title);
         draw_cell(rows, i, title, text_width(title), STYLE_BOLD, &owed);
     }
-    fputc('\n', stdout);
+    line_end(rows);
 }
 
 /* One bit for each. */
@@ -223,7 +242,7 @@ void table_flush(table *rows)
             if (is_shown(rows, i))
                 draw_cell(rows, i, rows->arena + it->text, it->width, it->style, &owed);
         }
-        fputc('\n', stdout);
+        line_end(rows);
     }
     rows->rows = 0;
     rows->used = 0;
@@ -248,5 +267,6 @@ void table_end(table *rows)
     free(rows->cells);
     free(rows->arena);
     free(rows->scratch);
+    free(rows->line);
     free(rows);
 }

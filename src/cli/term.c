@@ -6,6 +6,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -36,6 +37,9 @@ void term_setup(void)
     /* names are UTF-8 whatever the locale: their width must be known in any */
     term.widths = term.utf8 || setlocale(LC_CTYPE, "C.UTF-8") || setlocale(LC_CTYPE, "en_US.UTF-8");
     term.terminal = isatty(STDOUT_FILENO);
+    __fsetlocking(stdout, FSETLOCKING_BYCALLER); /* one thread prints */
+    if (!term.terminal)
+        setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     term.error_terminal = isatty(STDERR_FILENO);
     term.color = color_wanted();
 }
@@ -151,10 +155,17 @@ int text_width(const char *text)
     return width;
 }
 
-size_t text_escape(char *dst, const char *text)
+size_t text_escape(char *dst, const char *text, int *width)
 {
     char *out = dst;
     uint32_t code;
+    while (*text >= 0x20 && *text < 0x7F) /* most are only that */
+        *out++ = *text++;
+    if (!*text) {
+        *out = 0;
+        *width = (int)(out - dst);
+        return (size_t)(out - dst);
+    }
     for (size_t len; *text; text += len) {
         len = utf8_next(text, &code);
         if (len && code_width(code) >= 0) {
@@ -171,6 +182,7 @@ size_t text_escape(char *dst, const char *text)
         len = len ? len : 1;
     }
     *out = 0;
+    *width = text_width(dst);
     return (size_t)(out - dst);
 }
 
@@ -180,7 +192,8 @@ const char *text_shown(const char *text)
     static unsigned turn;
     char **buffer = &buffers[turn++ % 8];
     *buffer = get_memory(*buffer, strlen(text) * 6 + 1);
-    text_escape(*buffer, text);
+    int width;
+    text_escape(*buffer, text, &width);
     return *buffer;
 }
 

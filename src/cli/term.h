@@ -28,9 +28,9 @@ size_t utf8_next(const char *text, uint32_t *code);
 int code_width(uint32_t code);
 /* Columns of a text without control characters. */
 int text_width(const char *text);
-/* Appends a text with what a terminal must not see (control characters, bytes that are not UTF-8) written \xNN;
- * returns the bytes written, without NUL. dst has room for 6 times the text and NUL. */
-size_t text_escape(char *dst, const char *text);
+/* Copies a text with what a terminal must not see (control characters, bytes that are not UTF-8) written \xNN;
+ * returns the bytes written, without NUL, and its columns. dst has room for 6 times the text and NUL. */
+size_t text_escape(char *dst, const char *text, int *width);
 /* The same in one of eight buffers that are used in turn. */
 const char *text_shown(const char *text);
 /* Cuts the middle out so that at most `width` columns remain, with an ellipsis; dst has strlen(text) + 4 bytes. */
