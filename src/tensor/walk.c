@@ -59,6 +59,16 @@ bool tap__walk_is_contiguous(const tap_walk *walk)
     return walk->ndim == 1 && walk->stride[0] == (int64_t)walk->item;
 }
 
+/* The first element is there; doubles what is filled until all is. */
+static void repeat(char *dst, size_t item, size_t len)
+{
+    for (size_t done = item; done < len;) {
+        size_t take = done < len - done ? done : len - done;
+        memcpy(dst + done, dst, take);
+        done += take;
+    }
+}
+
 #define GATHER(type)                                                                                                 \
     for (int64_t i = 0; i < count; i++) {                                                                            \
         type element;                                                                                                \
@@ -73,6 +83,11 @@ static void gather(char *dst, const char *src, int64_t stride, int64_t count, si
     } pair;
     if (stride == (int64_t)item) {
         memcpy(dst, src, (size_t)count * item);
+        return;
+    }
+    if (stride == 0) {
+        memcpy(dst, src, item);
+        repeat(dst, item, (size_t)count * item);
         return;
     }
     switch (item) {
