@@ -314,6 +314,11 @@ static void pieces_equal_the_whole(void **state)
                 tap__pass_end(&pass, &pieces.stats, &pieces.hash);
                 assert_memory_equal(&whole, &pieces, sizeof whole);
                 assert_int_equal(whole.hash, tap_hash_bytes(copy, (size_t)pass.bytes));
+                for (int64_t k = 0; k < shape[0] * shape[1]; k++) {
+                    int64_t from = strided ? k / 10 + k % 10 * shape[0] : k;
+                    if (memcmp(copy + k * item, data + from * item, (size_t)item) != 0)
+                        fail_msg("element %d of a copy", (int)k);
+                }
             }
     tap_set_isa(NULL);
     free(data);
