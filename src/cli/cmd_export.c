@@ -96,8 +96,8 @@ static void report_file(const exporting *all, const char *path, const tap_record
     bool widened = !format_holds(all->format, tensor->dtype);
     if (output_gone())
         return;
+    progress_clear();
     if (!all->args->json) {
-        progress_clear();
         printf("%s  %s %s", text_shown(path), dtype ? dtype->name : "?",
                shape_text(shape, sizeof shape, tensor->shape, tensor->ndim));
         if (widened)
