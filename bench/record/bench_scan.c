@@ -17,6 +17,7 @@ static double seconds(void)
 }
 
 static volatile uint64_t sink;
+static int only_lines;
 static char *src, *dst;
 static size_t bytes;
 static tap_tensor tensor;
@@ -98,6 +99,11 @@ static void table(const char *title, int rounds)
                     {"stats+hash", scan_stats_hash, 0}, {"stats+hash+copy", scan_copy, 0}};
     size_t count = sizeof modes / sizeof modes[0];
     measure(modes, count, rounds, 1);
+    if (only_lines) { /* for table.py */
+        for (size_t i = 0; i < count; i++)
+            printf("%s %.6g GB/s\n", modes[i].name, (double)bytes / modes[i].best * 1e-9);
+        return;
+    }
     printf("\n%s\n%-18s %9s %12s %12s\n", title, "", "GB/s", "of read", "x memcpy");
     for (size_t i = 0; i < count; i++)
         printf("%-18s %9.2f %11.0f%% %12.2f\n", modes[i].name, (double)bytes / modes[i].best * 1e-9,
@@ -131,6 +137,10 @@ static void fill(void)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--lines")) {
+        only_lines = 1;
+        argc = 1;
+    }
     size_t mib = argc > 1 ? (size_t)atoi(argv[1]) : 64;
     int rounds = argc > 2 ? atoi(argv[2]) : 7;
     bytes = mib << 20;
@@ -143,6 +153,10 @@ int main(int argc, char **argv)
     tensor = (tap_tensor){.data = src, .dtype = TAP_F32, .ndim = 1, .shape = shape};
     shape[0] = (int64_t)(bytes / 4);
     char title[64];
+    if (only_lines) {
+        table("", 15);
+        return 0;
+    }
     printf("kernels: %s\n", tap_isa());
     snprintf(title, sizeof title, "%zu MiB float32", mib);
     table(title, rounds);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -105,17 +106,26 @@ class Record(_core.Record):
             return _converted(mapping)
         return array.view(getattr(ml_dtypes, self.dtype))
 
-    def torch(self) -> Any:
-        """The value as a torch tensor of its own; every dtype torch has."""
+    def torch(self, *, copy: bool = True) -> Any:
+        """The value as a torch tensor, in every dtype torch has.
+
+        ``copy=False`` maps the file instead: no bytes are read until they are used, and writing to the tensor ends
+        the process, so clone it first.
+        """
+        import numpy as np
         import torch
 
         mapping = self.map()
         dtype = getattr(torch, self.dtype)
-        data = bytearray(mapping.tobytes())
-        if not data:
+        raw = np.asarray(mapping)
+        if raw.size == 0:
             return torch.empty(self.shape, dtype=dtype)
-        raw = torch.frombuffer(data, dtype=torch.uint8)
-        return raw.view(dtype).reshape(self.shape) if dtype is not torch.bool else raw.bool().reshape(self.shape)
+        flat = raw.reshape(-1).view(np.uint8)
+        if copy:
+            return torch.from_numpy(flat.copy()).view(dtype).reshape(self.shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that the array is read-only: said above
+            return torch.from_numpy(flat).view(dtype).reshape(self.shape)
 
     def value(self) -> Any:
         """What was saved: an array for a tensor, else the number, text or empty container itself."""
@@ -197,13 +207,13 @@ class Run(_core.Run):
         return self.count()
 
     def __getitem__(self, name: str) -> list[Record]:
-        records = list(self.query(_literal(name)))
+        records = [record for record in self.query(_literal(name)) if record.name == name]
         if not records:
             raise KeyError(f"{name}: no record of this name; tensortap ls shows what is there")
         return records
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.count(_literal(name)) > 0
+        return isinstance(name, str) and any(record.name == name for record in self.query(_literal(name)))
 
     def names(self) -> list[str]:
         """The names in it, in order of first appearance."""
@@ -226,10 +236,11 @@ class Run(_core.Run):
         return pandas.DataFrame(rows)
 
 
-def _literal(name: str) -> str:
-    """The glob that matches exactly this name."""
-    text = "".join("\\" + c if c in "\\*?[|!" else c for c in name)
-    return text or "[!\x01-\x7f]"
+def _literal(name: str) -> str | None:
+    """A glob that matches this name and little else; None, which matches all, where there is none."""
+    if not name or "|" in name:
+        return None
+    return "".join("\\" + c if c in "\\*?[!" else c for c in name)
 
 
 def open(path: Path) -> Run:

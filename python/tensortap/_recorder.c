@@ -625,16 +625,20 @@ static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
-#define SAVE_DOC                                                                                                     \
-    "save(value, name, kind='forward', step=None, *, ...) -> None\n\n"                                               \
-    "Save a value under a name: an array, a CPU tensor, a number, or a nested list, tuple or dict of them.\n"         \
-    "Returns when the value is safe from the death of this process. Without a recorder it does nothing.\n\n"          \
+/* The first line is read by inspect.signature. */
+#define SAVE_DOC(self)                                                                                               \
+    "save($" self ", value, name, kind='forward', step=None, *, call=None, replay=None, module=None, graph=None, "    \
+    "node=None, graph_id=None, argument=None, suffix=None, stamp_us=None, flags=None, device=None, source=None, "     \
+    "line=None)\n--\n\n"                                                                                             \
+    "Save a value under a name: an array, a tensor, a number, a str, or a nested list, tuple or dict of them.\n\n"    \
+    "Returns when the value is safe from the death of this process. Without a recorder it does nothing.\n"           \
+    "kind is forward, grad, input, output or param; step is the recorder's own unless given.\n\n"                    \
     ">>> import numpy, tempfile, tensortap as tap\n"                                                                 \
     ">>> with tempfile.TemporaryDirectory() as d, tap.record(d + '/run'):\n"                                         \
     "...     tap.save(numpy.ones(3), 'x')\n"
 
 static PyMethodDef recorder_methods[] = {
-    {"save", FAST(recorder_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC},
+    {"save", FAST(recorder_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC("self")},
     {"step", recorder_step, METH_NOARGS, "step() -> None: end the current step."},
     {"set_step", recorder_set_step, METH_O, "set_step(step) -> None: go to a step by number."},
     {"flush", recorder_flush, METH_VARARGS, "flush(timeout=-1) -> None: return when everything saved is in its files."},
@@ -670,7 +674,7 @@ static PyType_Spec recorder_spec = {
 };
 
 static PyMethodDef module_methods[] = {
-    {"save", FAST(module_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC},
+    {"save", FAST(module_save), METH_FASTCALL | METH_KEYWORDS, SAVE_DOC("module")},
     {"step", module_step, METH_NOARGS, "step() -> None: end the current step of the open recorder, if there is one."},
     {"current", module_current, METH_NOARGS, "current() -> Recorder | None"},
     {"set_current", module_set_current, METH_O, "set_current(recorder) -> None"},

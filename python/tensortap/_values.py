@@ -110,6 +110,8 @@ def _simplify_array(x: Any) -> Simple | None:
     import numpy as np
 
     a = np.asarray(x)
+    if a.dtype.name in _EXTENSION_DTYPES:
+        return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
     if type(a) is not type(x) and a.dtype.kind in "biufcmM" and a.dtype.isnative and a.dtype.itemsize <= 8:
         return _simple(np.ascontiguousarray(a).reshape(a.shape), _qualified(type(x)))
     kind = a.dtype.kind
@@ -119,18 +121,18 @@ def _simplify_array(x: Any) -> Simple | None:
         return _simple(a.astype(np.float64), f"numpy.{a.dtype}")
     if kind == "c" and a.dtype.itemsize > 16:
         return _simple(a.astype(np.complex128), f"numpy.{a.dtype}")
-    if kind in "biufcmM":
+    if kind in "biufcmM" and a.dtype.type.__module__ == "numpy":
         native = a.astype(a.dtype.newbyteorder("="))
         return _simple(np.require(native, requirements=["C", "A"]).reshape(a.shape))
-    if a.dtype.name in _EXTENSION_DTYPES:
-        return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
-    if kind == "V":
-        return _simple(a.astype(np.float32), f"numpy.{a.dtype.name}") if a.dtype.fields is None else None
+    if a.dtype.type.__module__ != "numpy":  # of an extension package, and none of ours
+        wide = np.complex64 if "complex" in a.dtype.name else np.float32
+        return _simple(a.astype(wide), f"numpy.{a.dtype.name}")
     return None
 
 
 _EXTENSION_DTYPES = {
     "bfloat16",
+    "complex32",
     "float8_e4m3fn",
     "float8_e5m2",
     "float8_e4m3fnuz",

@@ -462,6 +462,8 @@ static tap_status add_trailer(tap_index *index, const tap_entry *entry, tap_erro
     row.hash = entry->hash;
     row.reason = entry->reason;
     row.state = entry->state;
+    if (row.state == TAP_RECORD_STATS_ONLY || row.state == TAP_RECORD_RULE)
+        row.payload_bytes = 0; /* its extent is there, but was not filled */
     index->counts.torn -= row.state != TAP_RECORD_TORN && index->counts.torn;
     index->counts.stats_only += row.state == TAP_RECORD_STATS_ONLY;
     return row_write(index, index->update, &row, err);

@@ -538,13 +538,17 @@ static tap_status save_end(save_job *job, tap_status status)
     return status;
 }
 
-tap_status tap_save(tap_recorder *rec, const char *name, const tap_tensor *tensor, const tap_save_info *info)
+static tap_status save_filtered(tap_recorder *rec)
 {
-    if (!is_active(rec, info)) {
-        if (rec)
-            atomic_fetch_add_explicit(&rec->filtered, 1, memory_order_relaxed);
-        return TAP_OK;
-    }
+    if (rec)
+        atomic_fetch_add_explicit(&rec->filtered, 1, memory_order_relaxed);
+    return TAP_OK;
+}
+
+/* Kept out of tap_save, so that saying no costs no stack frame. */
+static __attribute__((noinline)) tap_status save_tensor(tap_recorder *rec, const char *name, const tap_tensor *tensor,
+                                                        const tap_save_info *info)
+{
     save_job job;
     if (!job_begin(&job, rec, name, info))
         return TAP_OK;
@@ -553,6 +557,13 @@ tap_status tap_save(tap_recorder *rec, const char *name, const tap_tensor *tenso
     job.leaf.value_type = tensor || job.leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE) ? TAP_VALUE_TENSOR
                                                                                           : TAP_VALUE_NONE;
     return save_end(&job, save_leaf(&job));
+}
+
+tap_status tap_save(tap_recorder *rec, const char *name, const tap_tensor *tensor, const tap_save_info *info)
+{
+    if (!is_active(rec, info))
+        return save_filtered(rec);
+    return save_tensor(rec, name, tensor, info);
 }
 
 /* ----------------------------------------------------------------------------------------------------- nested values */
@@ -634,11 +645,8 @@ static void tree_visit(tree_walk *walk, const tap_value *value, int depth)
 
 tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *value, const tap_save_info *info)
 {
-    if (!is_active(rec, info)) {
-        if (rec)
-            atomic_fetch_add_explicit(&rec->filtered, 1, memory_order_relaxed);
-        return TAP_OK;
-    }
+    if (!is_active(rec, info))
+        return save_filtered(rec);
     tree_walk walk = {.path = TAP_STRBUF_INIT, .status = TAP_OK};
     if (!job_begin(&walk.job, rec, name, info))
         return TAP_OK;

@@ -29,11 +29,11 @@ check() { # NAME COMMAND...: build $work/NAME, run it, verify what it recorded w
 
 read -ra flags <<<"$(pkg-config --cflags --libs tensortap)"
 read -ra cflags <<<"$(pkg-config --cflags tensortap)"
-read -ra static_libs <<<"$(pkg-config --static --libs-only-l tensortap)"
+read -ra static_libs <<<"$(pkg-config --static --libs-only-l tensortap | sed 's/-ltensortap//')"
 check shared gcc -std=c11 -Wall -Wextra -Werror "$here/consumer.c" "${flags[@]}" -o "$work/shared"
 check cxx g++ -x c++ -std=c++17 -Wall -Wextra -Werror "$here/consumer.c" "${flags[@]}" -o "$work/cxx"
 check static gcc -std=c11 -Wall "${cflags[@]}" "$here/consumer.c" "$libdir/libtensortap.a" \
-    "${static_libs[@]/-ltensortap/}" -o "$work/static"
+    "${static_libs[@]}" -o "$work/static"
 
 package() {
     cmake -S "$here" -B "$work/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" &&

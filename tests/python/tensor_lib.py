@@ -56,6 +56,9 @@ for name in ("tap_stats_ieee_mean", "tap_stats_ieee_norm"):
     getattr(lib, name).argtypes = [C.POINTER(Stats)]
     getattr(lib, name).restype = C.c_double
 
+lib.tap_tensor_print.argtypes = [C.POINTER(Tensor), C.POINTER(PrintOptions), WRITE, C.c_void_p, C.POINTER(Error)]
+lib.tap_tensor_histogram.argtypes = [C.POINTER(Tensor), C.c_double, C.c_double, C.POINTER(C.c_uint64), C.c_int,
+                                     C.POINTER(Error)]
 
 CARRIERS = {"bfloat16": np.uint16, "complex32": np.uint32}
 
@@ -93,3 +96,15 @@ def convert(array, to, name=None):
     status = lib.tap_tensor_convert(C.byref(tensor(array, name)), DTYPES[to], out, C.byref(err))
     assert status == 0, err.message.decode()
     return bytes(out)
+
+
+def text(array, name=None, **options):
+    """What tap_tensor_print writes."""
+    opt, err, pieces = PrintOptions(), Error(), []
+    lib.tap_print_options_init(C.byref(opt))
+    for key, value in options.items():
+        setattr(opt, key, value)
+    write = WRITE(lambda user, data, length: pieces.append(data[:length]))
+    status = lib.tap_tensor_print(C.byref(tensor(array, name)), C.byref(opt), write, None, C.byref(err))
+    assert status == 0, err.message.decode()
+    return b"".join(pieces).decode()
