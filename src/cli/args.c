@@ -153,7 +153,8 @@ static int long_option(cli *args, char **argv, int argc, int *used)
     if (equals)
         return option_set(args, option, equals + 1);
     if (argc < 2)
-        return trouble_usage(args->command, "--%s needs a value: --%s %s", option->name, option->name, option->argument);
+        return trouble_usage(args->command, "--%s needs a value: --%s %s", option->name, option->name,
+                             option->argument);
     *used = 2;
     return option_set(args, option, argv[1]);
 }

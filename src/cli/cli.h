@@ -122,7 +122,7 @@ int cmd_completion(const cli *args);
 int cmd_version(const cli *args);
 int cmd_help(const cli *args);
 
-/* ------------------------------------------------------------------------------------------------- talking to people */
+/* ------------------------------------------------------------------------------------------------ talking to people */
 
 /* printf in the current language: the format is the key of the translation. */
 void say(FILE *to, const char *fmt, ...) TAP_PRINTF(2, 3);

@@ -29,7 +29,8 @@ def test_npy(command, runs, env, tmp_path):
 
 
 def test_nested_and_scalars(command, runs, env, tmp_path):
-    rows = export(command, runs, env, "small", tmp_path / "out", "--name", "nested|loss|ids", "--step", "2", "--rank", "1")
+    filters = ["--name", "nested|loss|ids", "--step", "2", "--rank", "1"]
+    rows = export(command, runs, env, "small", tmp_path / "out", *filters)
     values = {row["name"] + "." + row["path"]: np.load(row["written"]) for row in rows}
     assert values["loss."] == np.float64(4 / 3)
     assert values["ids."].tolist() == [3, -1, 9007199254740993, 1] and values["ids."].dtype == np.int64

@@ -19,7 +19,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
 def on_terminal(argv, cwd, env, columns=80, before_reading=None) -> tuple[str, int]:
-    """Runs argv on a terminal; returns what it showed and how it ended. A terminal that is not read stops its writer."""
+    """Runs argv on a terminal; returns what it showed and how it ended. One that is not read stops its writer."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
@@ -44,9 +44,9 @@ def width(text: str) -> int:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 200])
-@pytest.mark.parametrize("argv", [["ls", "small"], ["ls", "small", "-l"], ["ls", "odd"], ["stats", "small"], ["verify", "lossy"]])
-def test_tables_fit_the_terminal(command, runs, env, columns, argv):
-    out, status = on_terminal([command, *argv], runs, env, columns)
+@pytest.mark.parametrize("line", ["ls small", "ls small -l", "ls odd", "stats small", "verify lossy"])
+def test_tables_fit_the_terminal(command, runs, env, columns, line):
+    out, status = on_terminal([command, *line.split()], runs, env, columns)
     rows = ESCAPE.sub("", out).split("\n\n")[0].splitlines()
     assert status == 0 and len(rows) > 1
     assert max(width(row) for row in rows) <= columns
