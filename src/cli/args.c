@@ -126,7 +126,8 @@ static int option_set(cli *args, const cli_option *option, const char *value)
         memcpy(both, before, len);
         both[len] = '|';
         memcpy(both + len + 1, value, more + 1);
-        value = both;
+        free(args->names);
+        value = args->names = both;
     }
     args->value[option->id] = value;
     return EXIT_FINE;
@@ -152,7 +153,8 @@ static int long_option(cli *args, char **argv, int argc, int *used)
     if (equals)
         return option_set(args, option, equals + 1);
     if (argc < 2)
-        return trouble_usage(args->command, "--%s needs a value: --%s %s", option->name, option->name, option->argument);
+        return trouble_usage(args->command, "--%s needs a value: --%s %s", option->name, option->name,
+                             option->argument);
     *used = 2;
     return option_set(args, option, argv[1]);
 }
@@ -226,6 +228,11 @@ int args_parse(cli *args, const cli_command *command, int argc, char **argv)
     }
     args->json = args->value[OPT_JSON] != NULL;
     return args->value[OPT_HELP] ? EXIT_FINE : arguments_check(args);
+}
+
+void args_free(cli *args)
+{
+    free(args->names);
 }
 
 int64_t args_number(const cli *args, cli_option_id id, int64_t otherwise)

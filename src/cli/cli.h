@@ -94,10 +94,12 @@ struct cli {
     const char *argument[CLI_MAX_ARGUMENTS];
     int argument_count;
     bool json;
+    char *names; /* of --name given more than once */
 };
 
-/* EXIT_FINE, or EXIT_TROUBLE after saying why. The strings belong to argv. */
+/* EXIT_FINE, or EXIT_TROUBLE after saying why. The strings belong to argv; args_free frees the rest, in any case. */
 int args_parse(cli *args, const cli_command *command, int argc, char **argv);
+void args_free(cli *args);
 /* Of an option that was given as a number, else the default. */
 int64_t args_number(const cli *args, cli_option_id id, int64_t otherwise);
 /* How many edits turn one word into the other. */
@@ -120,7 +122,7 @@ int cmd_completion(const cli *args);
 int cmd_version(const cli *args);
 int cmd_help(const cli *args);
 
-/* ------------------------------------------------------------------------------------------------- talking to people */
+/* ------------------------------------------------------------------------------------------------ talking to people */
 
 /* printf in the current language: the format is the key of the translation. */
 void say(FILE *to, const char *fmt, ...) TAP_PRINTF(2, 3);

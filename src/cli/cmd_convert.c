@@ -143,7 +143,8 @@ static void report(const conversion *all, const char *path, const char *name, co
     char shape[24 * TAP_MAX_NDIM];
     const tap_dtype_info *dtype = tap_dtype_describe(tensor->dtype);
     if (!all->args->json) {
-        printf("%s  %s %s\n", text_shown(path), dtype->name, shape_text(shape, sizeof shape, tensor->shape, tensor->ndim));
+        shape_text(shape, sizeof shape, tensor->shape, tensor->ndim);
+        printf("%s  %s %s\n", text_shown(path), dtype->name, shape);
         return;
     }
     jsonout json = {0};

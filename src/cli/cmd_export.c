@@ -77,12 +77,14 @@ static bool format_holds(const char *format, tap_dtype dtype)
     return strcmp(format, "npy") == 0 ? info->numpy != NULL : strcmp(format, "pt") == 0 || info->safetensors != NULL;
 }
 
-static int write_file(exporting *all, const char *path, const tap_tensor *tensors, const char *const *names, size_t count)
+static int write_file(exporting *all, const char *path, const tap_tensor *tensors, const char *const *names,
+                      size_t count)
 {
     struct stat st;
     tap_error err = {0};
     if (!all->args->value[OPT_FORCE] && lstat(path, &st) == 0)
-        return trouble(all->args, "%s is already there; choose another place, or --force to replace it", text_shown(path));
+        return trouble(all->args, "%s is already there; choose another place, or --force to replace it",
+                       text_shown(path));
     bool convert = !all->args->value[OPT_EXACT];
     if (tap_file_write(path, all->format, tensors, names, count, convert, &err) != TAP_OK)
         return trouble_error(all->args, &err);
@@ -96,8 +98,8 @@ static void report_file(const exporting *all, const char *path, const tap_record
     bool widened = !format_holds(all->format, tensor->dtype);
     if (output_gone())
         return;
+    progress_clear();
     if (!all->args->json) {
-        progress_clear();
         printf("%s  %s %s", text_shown(path), dtype ? dtype->name : "?",
                shape_text(shape, sizeof shape, tensor->shape, tensor->ndim));
         if (widened)
@@ -183,7 +185,8 @@ static int export_together(exporting *all)
 {
     size_t count = all->mapping_count;
     if (strcmp(all->format, "npy") == 0 && count > 1)
-        return trouble(all->args, "%zu records match and an npy file holds one; give a directory, or choose by --name and --step",
+        return trouble(all->args,
+                       "%zu records match and an npy file holds one; give a directory, or choose by --name and --step",
                        count);
     tap_tensor *tensors = get_memory(NULL, (count + 1) * sizeof *tensors);
     for (size_t i = 0; i < count; i++)

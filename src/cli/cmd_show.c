@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { BINS_MAX = 48, JSON_VALUES = 1000 };
+enum { BINS_MAX = 48, JSON_VALUES = 1000, FEW = 16 /* of so few no picture is needed */ };
 
 /* ------------------------------------------------------------------------------------------------- one tensor */
 
@@ -73,11 +73,28 @@ static bool histogram_of(const tap_tensor *tensor, const tap_stats *stats, histo
            tap_tensor_histogram(tensor, out->low, out->high, out->counts, out->bins, NULL) == TAP_OK;
 }
 
+/* With more digits than a list has room for; integers exactly. */
+static const char *precise_text(char text[TEXT_MAX], double number)
+{
+    if (isnan(number))
+        snprintf(text, TEXT_MAX, "nan");
+    else
+        snprintf(text, TEXT_MAX, "%.8g", number == 0 ? 0 : number); /* -0 looks like a mistake */
+    return text;
+}
+
+static const char *end_text(char text[TEXT_MAX], tap_dtype dtype, tap_number number)
+{
+    const tap_dtype_info *info = tap_dtype_describe(dtype);
+    bool real = info && (info->kind == 'F' || info->kind == 'C');
+    return real ? precise_text(text, number.f) : number_text(text, dtype, number);
+}
+
 static void print_stats(tap_dtype dtype, const tap_stats *stats)
 {
     char min[TEXT_MAX], max[TEXT_MAX], mean[TEXT_MAX], norm[TEXT_MAX];
-    say(stdout, "  min %s  max %s  mean %s  norm %s\n", number_text(min, dtype, stats->min),
-        number_text(max, dtype, stats->max), real_text(mean, stats->mean), real_text(norm, stats->norm));
+    say(stdout, "  min %s  max %s  mean %s  norm %s\n", end_text(min, dtype, stats->min),
+        end_text(max, dtype, stats->max), precise_text(mean, stats->mean), precise_text(norm, stats->norm));
     term_style style = stats_bad(stats) ? STYLE_RED : STYLE_PLAIN;
     fputs(term_style_begin(style), stdout);
     counted_text(min, stats->count, N_("%llu value"), N_("%llu values"));
@@ -89,7 +106,7 @@ static void print_stats(tap_dtype dtype, const tap_stats *stats)
 static void print_histogram(const tap_tensor *tensor, const tap_stats *stats)
 {
     histogram bars;
-    if (stats->count > 1 && histogram_of(tensor, stats, &bars))
+    if (stats->count >= FEW && histogram_of(tensor, stats, &bars))
         chart_histogram(bars.counts, bars.bins, bars.low, bars.high);
 }
 

@@ -81,7 +81,8 @@ static void take_problem(void *user, const tap_problem *problem)
     }
     all->findings[all->finding_count++] = (finding){
         .kind = problem->kind, .rank = problem->rank, .attempt = problem->attempt, .step = problem->step,
-        .count = problem->count, .label = label_of(problem), .reason = copy_text(problem->reason, strlen(problem->reason)),
+        .count = problem->count, .label = label_of(problem),
+        .reason = copy_text(problem->reason, strlen(problem->reason)),
         .file = copy_text(problem->file, strlen(problem->file))};
 }
 
@@ -122,8 +123,10 @@ static int count_kept(verification *all, tap_run *run)
         if ((record.state == TAP_RECORD_WHOLE || record.state == TAP_RECORD_RULE) && file_is_there(all, record.file))
             place_of(all, record.rank, record.attempt, record.step)->kept++;
     tap_cursor_close(cursor);
-    for (size_t i = 0; i < all->numbers.count; i++)
-        all->places[i].kept -= all->places[i].damaged < all->places[i].kept ? all->places[i].damaged : all->places[i].kept;
+    for (size_t i = 0; i < all->numbers.count; i++) {
+        place *it = &all->places[i];
+        it->kept -= it->damaged < it->kept ? it->damaged : it->kept;
+    }
     return status == TAP_END ? EXIT_FINE : trouble_error(all->args, &err);
 }
 
@@ -176,8 +179,9 @@ static void print_findings(const verification *all, uint64_t limit)
 }
 
 static const column PLACES[] = {
-    {N_("rank"), '>', 0, 255},     {N_("attempt"), '>', 0, 200}, {N_("step"), '>', 0, 255},  {N_("asked for"), '>', 0, 255},
-    {N_("captured"), '>', 0, 255}, {N_("lost"), '>', 0, 255},    {N_("by rule"), '>', 0, 150},
+    {N_("rank"), '>', 0, 255},      {N_("attempt"), '>', 0, 200},  {N_("step"), '>', 0, 255},
+    {N_("asked for"), '>', 0, 255}, {N_("captured"), '>', 0, 255}, {N_("lost"), '>', 0, 255},
+    {N_("by rule"), '>', 0, 150},
 };
 
 static void count_cells(table *rows, uint64_t kept, uint64_t lost, uint64_t rules)

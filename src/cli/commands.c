@@ -8,15 +8,19 @@
 
 #define OPTIONS_COMMON                                                                                               \
     {OPT_JSON, 0, "json", VALUE_FLAG, NULL, NULL, N_("print JSON, one object a line")},                              \
-    {OPT_COLOR, 0, "color", VALUE_CHOICE, "WHEN", "auto|always|never", N_("colours: auto (on a terminal), always or never")}, \
+    {OPT_COLOR, 0, "color", VALUE_CHOICE, "WHEN", "auto|always|never",                                               \
+     N_("colours: auto (on a terminal), always or never")},                                                          \
     {OPT_HELP, 'h', "help", VALUE_FLAG, NULL, NULL, N_("print this help")}, OPTION_END
 
 #define OPTIONS_FILTER                                                                                               \
-    {OPT_NAME, 'n', "name", VALUE_TEXT, "GLOB", NULL, N_("only these names: 'attn.*|loss', '!*.bias'; may be repeated")}, \
+    {OPT_NAME, 'n', "name", VALUE_TEXT, "GLOB", NULL,                                                                \
+     N_("only these names: 'attn.*|loss', '!*.bias'; may be repeated")},                                             \
     {OPT_STEP, 's', "step", VALUE_TEXT, "RANGES", NULL, N_("only these steps: 3, 0,10-20 or 100-")},                 \
     {OPT_RANK, 'r', "rank", VALUE_TEXT, "RANGES", NULL, N_("only these ranks, written as steps are")},               \
-    {OPT_KIND, 'k', "kind", VALUE_CHOICE, "KIND", "forward|grad|input|output|param", N_("only this kind: forward, grad, input, output or param")}, \
-    {OPT_ATTEMPT, 0, "attempt", VALUE_ATTEMPT, "N", "all", N_("this attempt of the job, or all; default: the newest of each rank")}
+    {OPT_KIND, 'k', "kind", VALUE_CHOICE, "KIND", "forward|grad|input|output|param",                                 \
+     N_("only this kind: forward, grad, input, output or param")},                                                   \
+    {OPT_ATTEMPT, 0, "attempt", VALUE_ATTEMPT, "N", "all",                                                           \
+     N_("this attempt of the job, or all; default: the newest of each rank")}
 
 static const cli_option LS[] = {
     {OPT_LONG, 'l', "long", VALUE_FLAG, NULL, NULL, N_("also time, source line, module and hash")},
@@ -49,7 +53,8 @@ static const cli_option VERIFY[] = {
 };
 
 static const cli_option EXPORT[] = {
-    {OPT_FORMAT, 'F', "format", VALUE_CHOICE, "FORMAT", "npy|pt|safetensors", N_("npy, pt or safetensors; default: from the suffix of OUT, else npy")},
+    {OPT_FORMAT, 'F', "format", VALUE_CHOICE, "FORMAT", "npy|pt|safetensors",
+     N_("npy, pt or safetensors; default: from the suffix of OUT, else npy")},
     OPTIONS_FILTER,
     {OPT_EXACT, 0, "exact", VALUE_FLAG, NULL, NULL, N_("fail rather than widen a type the format lacks")},
     {OPT_FORCE, 0, "force", VALUE_FLAG, NULL, NULL, N_("replace files that are there already")},
@@ -77,8 +82,8 @@ const cli_command CLI_COMMANDS[] = {
      N_("the filters matched nothing"), "tensortap ls run --name 'attn.*' --step 0-2\ntensortap ls run --follow\n", LS,
      cmd_ls},
     {"show", {RUN, {"NAME", 'n', true, NULL}}, N_("print tensors, their statistics and a histogram"),
-     N_("NAME is the name of a record or a glob. Without --step the last step is shown, without --rank the lowest rank,\n"
-        "without --call the last call. RUN may also be a single .npy, .pt, .safetensors or print file."),
+     N_("NAME is the name of a record or a glob. Without --step the last step is shown, without --rank the lowest "
+        "rank,\nwithout --call the last call. RUN may also be a single .npy, .pt, .safetensors or print file."),
      N_("there is no such name"), "tensortap show run layers.0.out --step 3\ntensortap show x.npy\n", SHOW, cmd_show},
     {"stats", {RUN}, N_("summarise each name over the steps, and the health of each step"), NULL,
      N_("the filters matched nothing"), "tensortap stats run --kind grad\n", STATS, cmd_stats},
@@ -92,7 +97,8 @@ const cli_command CLI_COMMANDS[] = {
      "tensortap export run out --format pt --name 'attn.*'\ntensortap export run step3.safetensors --step 3\n", EXPORT,
      cmd_export},
     {"index", {RUN}, N_("build the index of a recording anew"),
-     N_("The index only makes reading fast; losing it loses nothing."), NULL, "tensortap index run\n", PLAIN, cmd_index},
+     N_("The index only makes reading fast; losing it loses nothing."), NULL, "tensortap index run\n", PLAIN,
+     cmd_index},
     {"recover", {RUN}, N_("finish a recording whose writer died"),
      N_("Drains ring files that were left behind and finishes the attempts they belong to."), NULL,
      "tensortap recover run\n", PLAIN, cmd_recover},
@@ -101,8 +107,8 @@ const cli_command CLI_COMMANDS[] = {
     {"convert", {{"PRINT_FILE", 'p', false, NULL}, {"OUT_DIR", 'p', false, NULL}},
      N_("turn a MindSpore print file into npy files"),
      N_("Writes <name>_<dtype>_<number>.npy for each tensor that follows a \"_TS_SAVE_NAME:<name>\" text."),
-     N_("the file holds no such tensor, or a text could not be read as one"), "tensortap convert print.pb out\n", CONVERT,
-     cmd_convert},
+     N_("the file holds no such tensor, or a text could not be read as one"), "tensortap convert print.pb out\n",
+     CONVERT, cmd_convert},
     {"completion", {{"SHELL", 'c', false, "bash|zsh"}}, N_("print the completion script of a shell"), NULL, NULL,
      "source <(tensortap completion bash)\ntensortap completion zsh > \"${fpath[1]}/_tensortap\"\n", PLAIN,
      cmd_completion},

@@ -117,15 +117,14 @@ static int command_run(const cli_command *command, int argc, char **argv)
 {
     cli args;
     int status = args_parse(&args, command, argc, argv);
-    if (status)
-        return status;
-    if (args.value[OPT_COLOR])
+    if (!status && args.value[OPT_COLOR])
         term_set_color(args.value[OPT_COLOR]);
-    if (args.value[OPT_HELP]) {
+    if (!status && args.value[OPT_HELP])
         help_command(command, stdout);
-        return EXIT_FINE;
-    }
-    return command->run(&args);
+    else if (!status)
+        status = command->run(&args);
+    args_free(&args);
+    return status;
 }
 
 /* A reader that left (| head) is no trouble; a disk that is full is. */

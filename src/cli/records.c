@@ -164,8 +164,12 @@ typedef struct state_row {
 static const state_row *state_find(tap_record_state state)
 {
     static const state_row ROWS[] = {
-        {"whole", N_("ok"), false},           {"stats_only", N_("stats only"), true}, {"rule", N_("by rule"), false},
-        {"torn", N_("torn"), true},           {"slot", N_("never came"), true},       {"declared", N_("never ran"), true},
+        {"whole", N_("ok"), false},
+        {"stats_only", N_("stats only"), true},
+        {"rule", N_("by rule"), false},
+        {"torn", N_("torn"), true},
+        {"slot", N_("never came"), true},
+        {"declared", N_("never ran"), true},
         {"unknown", N_("unknown"), true},
     };
     return &ROWS[(size_t)state < 6 ? (size_t)state : 6];

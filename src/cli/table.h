@@ -1,5 +1,5 @@
 /* table.h - columns. Rows are held back until some hundred are known, so that the columns fit what comes; on a terminal
- * they are made to fit it too: the widest names are cut in the middle, then the least important columns are left out. */
+ * they are made to fit it too: the widest names are cut in the middle, the least important columns are left out. */
 #ifndef TAP_CLI_TABLE_H
 #define TAP_CLI_TABLE_H
 

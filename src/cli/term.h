@@ -16,7 +16,15 @@ bool term_is_terminal(void);
 /* Columns of the terminal stdout is; 0: it is none, do not cut. */
 int term_width(void);
 
-typedef enum term_style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_RED, STYLE_GREEN, STYLE_YELLOW, STYLE_CYAN } term_style;
+typedef enum term_style {
+    STYLE_PLAIN,
+    STYLE_BOLD,
+    STYLE_DIM,
+    STYLE_RED,
+    STYLE_GREEN,
+    STYLE_YELLOW,
+    STYLE_CYAN
+} term_style;
 /* Escape sequences; "" without colours. term_style_end ends any of them but PLAIN. */
 const char *term_style_begin(term_style style);
 const char *term_style_end(term_style style);

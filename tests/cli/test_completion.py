@@ -26,7 +26,9 @@ def complete(line: str, cwd: Path, env: dict[str, str]) -> set[str]:
         _tensortap
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    done = subprocess.run(["bash", "-c", script], cwd=cwd, env=env, capture_output=True, check=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=cwd, env=env, capture_output=True, check=True, text=True, timeout=60
+    )
     assert not done.stderr
     return set(done.stdout.split())
 

@@ -6,7 +6,7 @@
     ? 1
 
 "?" is the exit status, 0 when it is not given; lines before the first "$" are remarks. Commands of one file run in one
-directory, one after the other. TENSORTAP_GOLDEN_UPDATE=1 writes the files anew: read the difference before committing it.
+directory, one after the other. TENSORTAP_GOLDEN_UPDATE=1 writes the files anew: read the difference before committing.
 """
 
 import os

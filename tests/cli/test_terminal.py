@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -17,14 +18,14 @@ import pytest
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
-def on_terminal(argv, cwd, env, columns=80, stderr_too=True) -> tuple[str, int]:
-    """Runs argv with a terminal for stdout (and stderr); returns what it showed and how it ended."""
+def on_terminal(argv, cwd, env, columns=80, before_reading=None) -> tuple[str, int]:
+    """Runs argv on a terminal; returns what it showed and how it ended. One that is not read stops its writer."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    process = subprocess.Popen(
-        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave if stderr_too else subprocess.DEVNULL
-    )
+    process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
     os.close(slave)
+    if before_reading:
+        before_reading(process)
     out = b""
     while select.select([master], [], [], 60)[0]:
         try:
@@ -43,9 +44,9 @@ def width(text: str) -> int:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 132, 200])
-@pytest.mark.parametrize("argv", [["ls", "small"], ["ls", "small", "-l"], ["ls", "odd"], ["stats", "small"], ["verify", "lossy"]])
-def test_tables_fit_the_terminal(command, runs, env, columns, argv):
-    out, status = on_terminal([command, *argv], runs, env, columns)
+@pytest.mark.parametrize("line", ["ls small", "ls small -l", "ls odd", "stats small", "verify lossy"])
+def test_tables_fit_the_terminal(command, runs, env, columns, line):
+    out, status = on_terminal([command, *line.split()], runs, env, columns)
     rows = ESCAPE.sub("", out).split("\n\n")[0].splitlines()
     assert status == 0 and len(rows) > 1
     assert max(width(row) for row in rows) <= columns
@@ -90,6 +91,30 @@ def test_colours_only_where_wanted(command, runs, env):
 def test_nothing_moves_when_it_is_quick(command, runs, env):
     out, status = on_terminal([command, "verify", "small", "--color=never"], runs, env)
     assert status == 0 and "\r" not in out and "\x1b" not in out
+
+
+def test_progress_comes_after_a_second(command, runs, env, tmp_path):
+    argv = [command, "export", "small", tmp_path / "out", "--json"]
+    out, status = on_terminal(argv, runs, env, before_reading=lambda process: time.sleep(1.3))
+    assert status == 0
+    assert re.search(r"\rexporting +\d+% ▕█* *▏ \d+ / 60", out)
+    assert out.rstrip().endswith("not tensors") and "\r\x1b[K" in out  # taken away again
+    for line in re.sub(r"\r[^\r\n]*\x1b\[K", "", out).splitlines()[:-1]:
+        json.loads(line)
+
+
+def test_an_interrupted_export_leaves_whole_files(command, runs, env, tmp_path):
+    def interrupt(process):
+        while not list(tmp_path.glob("out/*")):
+            time.sleep(0.01)
+        time.sleep(0.2)  # now it waits for the terminal
+        process.send_signal(signal.SIGINT)
+
+    argv = [command, "export", "small", tmp_path / "out", "--json"]
+    _, status = on_terminal(argv, runs, env, before_reading=interrupt)
+    files = [f.name for f in (tmp_path / "out").iterdir()]
+    assert status == -signal.SIGINT
+    assert 0 < len(files) < 54 and all(name.endswith(".npy") for name in files)
 
 
 def test_a_reader_may_leave(command, runs, env):
