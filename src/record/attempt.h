@@ -101,4 +101,8 @@ typedef void (*tap_journal_fn)(void *user, const char *name, int64_t step, tap_r
 /* No file, or nothing in it: TAP_OK without a call. */
 tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each, void *user, tap_error *err);
 
+/* The same for the seed layouts: <dir>/.tensortap/<who>/attempt0.lost, made when something is lost and not before. */
+tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err);
+tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err);
+
 #endif

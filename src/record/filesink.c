@@ -6,7 +6,11 @@
 #include "base/status.h"
 #include "record/seglog.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* How long entries rest in the ring before the collector's files are written for their sake. */
+#define KEPT_NS 1000000000ull
 
 tap_layout_options tap__ring_layout_options(const tap_ring_config *config)
 {
@@ -27,10 +31,20 @@ tap_layout_options tap__ring_layout_options(const tap_ring_config *config)
     };
 }
 
-static void lost(tap_filesink *sink, const tap_error *err)
+static void lost(tap_filesink *sink, const tap_entry *entry, const tap_meta *meta, const tap_error *err)
 {
     atomic_fetch_add(&sink->ring->header->dropped, 1);
     tap__ring_report(sink->ring, err->message);
+    char who[64];
+    snprintf(who, sizeof who, "rank%d.writer%d", sink->options.rank, sink->options.pid);
+    if (!sink->journal && tap__journal_create_beside(sink->options.dir, who, &sink->journal, NULL) != TAP_OK)
+        return;
+    char *name = tap__strndup(meta->text[TAP_META_NAME] ? meta->text[TAP_META_NAME] : "", meta->len[TAP_META_NAME]);
+    if (name)
+        tap__journal_add(sink->journal, name, entry->step,
+                         err->status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR, 1,
+                         entry->payload_bytes);
+    tap__free(name);
 }
 
 tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layout *layout, tap_error *err)
@@ -41,7 +55,10 @@ tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layo
     sink->options = tap__ring_layout_options(&ring->header->config);
     sink->tail_seq = atomic_load(&ring->header->tail_seq);
     sink->tail_pos = atomic_load(&ring->header->tail_pos);
-    sink->options.resume = sink->tail_seq > 0;
+    sink->kept_seq = sink->tail_seq;
+    sink->kept_pos = sink->tail_pos;
+    sink->kept_ns = tap__monotonic_ns();
+    sink->options.resume = atomic_load(&ring->header->writer_pid) != 0;
     return layout->collect_open ? layout->collect_open(&sink->options, &sink->collector, err) : TAP_OK;
 }
 
@@ -52,12 +69,12 @@ static void write_file(tap_filesink *sink, const tap_entry *entry, const tap_met
     char *file = tap__strndup(meta->text[TAP_META_FILE], meta->len[TAP_META_FILE]);
     if (!file) {
         tap_fail_nomem(&err);
-        lost(sink, &err);
+        lost(sink, entry, meta, &err);
         return;
     }
     tap_tensor tensor = {(void *)(uintptr_t)payload, (tap_dtype)entry->dtype, meta->ndim, meta->shape, NULL};
     if (tap__layout_write_file(sink->layout, sink->options.dir, file, &tensor, &err) != TAP_OK)
-        lost(sink, &err);
+        lost(sink, entry, meta, &err);
     tap__free(file);
 }
 
@@ -76,11 +93,12 @@ void tap__filesink_take(tap_filesink *sink, const tap_ring_desc *desc)
             write_file(sink, entry, &meta, payload);
         tap_error err;
         if (sink->collector && sink->layout->collect(sink->collector, entry, payload, &err) != TAP_OK)
-            lost(sink, &err);
-        if (entry->type == TAP_ENTRY_STEP)
-            tap__filesink_flush(sink, true);
+            lost(sink, entry, &meta, &err);
     }
+    bool step = sane && entry->type == TAP_ENTRY_STEP;
     tap__filesink_skip(sink, sink->tail_seq + 1, sink->tail_pos + desc->bytes);
+    if (step)
+        tap__filesink_flush(sink, true);
 }
 
 void tap__filesink_skip(tap_filesink *sink, uint64_t seq_end, uint64_t pos_end)
@@ -89,30 +107,50 @@ void tap__filesink_skip(tap_filesink *sink, uint64_t seq_end, uint64_t pos_end)
     sink->tail_pos = pos_end;
 }
 
+/* Gives the space of everything taken back to the producers. */
+static void release(tap_filesink *sink)
+{
+    sink->kept_seq = sink->tail_seq;
+    sink->kept_pos = sink->tail_pos;
+    sink->kept_ns = tap__monotonic_ns();
+    tap__ring_publish_tail(sink->ring, sink->tail_seq, sink->tail_pos);
+}
+
+/* What a collector holds is only in its memory: should this writer die, the next one takes it from the ring again. */
 void tap__filesink_publish(tap_filesink *sink)
 {
+    const tap_ring_header *h = sink->ring->header;
     atomic_fetch_add_explicit(&sink->ring->header->progress, 1, memory_order_relaxed);
-    tap__ring_publish_tail(sink->ring, sink->tail_seq, sink->tail_pos);
+    if (!sink->collector)
+        release(sink);
+    else if (sink->tail_pos - sink->kept_pos > h->data_bytes / 4 || sink->tail_seq - sink->kept_seq > h->desc_count / 4)
+        tap__filesink_flush(sink, true);
 }
 
 void tap__filesink_flush(tap_filesink *sink, bool force)
 {
     tap_error err;
-    if (!sink->collector || !sink->layout->collect_flush)
+    uint64_t now = tap__monotonic_ns();
+    if (!sink->collector)
         return;
-    if (sink->layout->collect_flush(sink->collector, tap__monotonic_ns(), force, &err) != TAP_OK)
+    force = force || (sink->tail_seq != sink->kept_seq && now - sink->kept_ns > KEPT_NS);
+    tap_status status = sink->layout->collect_flush(sink->collector, now, force, &err);
+    if (status != TAP_OK)
         tap__ring_report(sink->ring, err.message);
+    if (force)
+        release(sink); /* also after a failure: the collector keeps trying, and producers must not hang */
 }
 
 void tap__filesink_finish(tap_filesink *sink)
 {
     tap__filesink_flush(sink, true);
-    tap__filesink_publish(sink);
+    release(sink);
 }
 
 void tap__filesink_close(tap_filesink *sink)
 {
     if (sink->collector)
         sink->layout->collect_close(sink->collector);
+    tap__journal_close(sink->journal);
     memset(sink, 0, sizeof *sink);
 }

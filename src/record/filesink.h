@@ -3,6 +3,7 @@
 #ifndef TAP_RECORD_FILESINK_H
 #define TAP_RECORD_FILESINK_H
 
+#include "record/attempt.h"
 #include "record/layout.h"
 #include "record/ring.h"
 
@@ -11,8 +12,10 @@ typedef struct tap_filesink {
     const tap_layout *layout;
     tap_layout_options options;
     tap_collector *collector;
-    uint64_t tail_seq, tail_pos;
-    uint64_t flushed_ns;
+    tap_journal *journal;     /* made at the first loss */
+    uint64_t tail_seq, tail_pos; /* taken; the ring keeps them until the collector's files hold them */
+    uint64_t kept_seq, kept_pos; /* from here on the ring still has what was taken */
+    uint64_t kept_ns;
 } tap_filesink;
 
 tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layout *layout, tap_error *err);

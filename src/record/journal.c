@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -80,6 +81,14 @@ static void journal_free(tap_journal *journal, bool remove)
     tap__free(journal);
 }
 
+/* Takes over what a writer before this one had to say. */
+static void inherit(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
+{
+    tap_journal *journal = user;
+    journal->written_ns = tap__monotonic_ns(); /* in memory only: there is no file yet */
+    tap__journal_add(journal, name, step, reason, count, bytes);
+}
+
 tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out, tap_error *err)
 {
     *out = NULL;
@@ -89,7 +98,10 @@ tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out
     journal->fd = -1;
     forget(journal);
     journal->path = tap__attempt_path(files, ".lost");
+    tap__journal_read(files, inherit, journal, NULL);
     tap_status status = journal->path ? reserve(journal, err) : tap_fail_nomem(err);
+    if (status == TAP_OK)
+        tap__journal_sync(journal);
     if (status != TAP_OK)
         journal_free(journal, journal->fd >= 0);
     else
@@ -312,5 +324,40 @@ tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each
         status = TAP_OK;
     tap__free(text);
     tap__free(path);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- beside other people's layouts */
+
+/* <dir>/.tensortap/<who>: there only when something was lost, so that a layout's own files stay as they are. */
+tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err)
+{
+    *out = NULL;
+    tap_strbuf path = TAP_STRBUF_INIT;
+    tap__strbuf_printf(&path, "%s/.tensortap/%s", dir, who);
+    tap_status status = path.failed ? tap_fail_nomem(err) : tap__make_dirs(path.text, err);
+    if (status == TAP_OK)
+        status = tap__journal_create(&(tap_attempt_files){.dir = path.text}, out, err);
+    tap__strbuf_free(&path);
+    return status;
+}
+
+tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err)
+{
+    char *base = tap__path_join(dir, ".tensortap");
+    if (!base)
+        return tap_fail_nomem(err);
+    DIR *list = opendir(base);
+    tap_status status = TAP_OK;
+    for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
+        if (item->d_name[0] == '.')
+            continue;
+        tap_attempt_files files = {.dir = tap__path_join(base, item->d_name)};
+        status = files.dir ? tap__journal_read(&files, each, user, err) : tap_fail_nomem(err);
+        tap__free(files.dir);
+    }
+    if (list)
+        closedir(list);
+    tap__free(base);
     return status;
 }

@@ -344,6 +344,7 @@ static void session_free(tap_session *session)
     if (session->has_ring)
         tap__ring_close(&session->ring);
     tap__namer_free(session->namer);
+    tap__journal_close(session->journal);
     tap__site_table_free(&session->sites);
     tap__attempt_files_free(&session->files);
     tap__free(session->command);
@@ -570,8 +571,9 @@ tap_status tap_set_step(tap_recorder *rec, int64_t step)
         return TAP_OK;
     tap_session *session = rec->rank_wanted ? tap__recorder_session(rec) : NULL;
     tap_status status = TAP_OK;
-    if (session && session->has_ring) {
+    if (session)
         tap__save_losses(rec, session);
+    if (session && session->has_ring) {
         status = tap__save_mark(rec, session, TAP_ENTRY_STEP, atomic_load(&rec->step));
         tap__recorder_mind_writer(rec, session, false);
         tap__recorder_hear(rec, session);
@@ -635,9 +637,10 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
 tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
 {
     tap_session *session = rec && rec->rank_wanted ? tap__recorder_session(rec) : NULL;
+    if (session)
+        tap__save_losses(rec, session);
     if (!session || !session->has_ring)
         return TAP_OK;
-    tap__save_losses(rec, session);
     tap_ring_header *h = session->ring.header;
     uint64_t want = tap__ring_head_seq(&session->ring), asked = atomic_load(&h->flush_want);
     while (asked < want && !atomic_compare_exchange_weak(&h->flush_want, &asked, want))
@@ -675,17 +678,19 @@ tap_status tap_recorder_close(tap_recorder *rec, tap_error *err)
     tap_session *session = ours ? atomic_load(&rec->session) : NULL; /* a child frees nothing of its parent's */
     atomic_store(&rec->active, false);
     registry_remove(rec);
+    if (session)
+        tap__save_losses(rec, session);
     if (session && session->has_ring) {
         tap_ring_header *h = session->ring.header;
-        tap__save_losses(rec, session);
         atomic_fetch_add(&h->filtered, atomic_load(&rec->filtered));
         atomic_store(&h->closed, 1);
         status = wait_for_writer(rec, session, finish_is_done, 0, -1, err);
         tap__recorder_hear(rec, session);
-        if (status == TAP_OK && atomic_load(&h->dropped))
-            status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
-                              (unsigned long long)atomic_load(&h->dropped), session->dir);
     }
+    uint64_t lost = session ? atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped) : 0;
+    if (status == TAP_OK && lost)
+        status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
+                          (unsigned long long)lost, session->dir);
     if (session)
         session_free(session);
     if (ours)

@@ -14,6 +14,7 @@ typedef struct tap_session {
     char *dir;                 /* absolute */
     int32_t child;             /* pid of a forked child, else 0 */
     tap_attempt_files files;   /* native */
+    tap_journal *journal;      /* seed layouts: made at the first loss */
     bool has_ring;
     tap_ring ring;
     tap_sites sites;
@@ -21,6 +22,7 @@ typedef struct tap_session {
     char *command;             /* NULL: a thread is the writer */
     bool has_thread;
     pthread_t thread;
+    _Atomic uint64_t dropped;      /* where there is no ring to count in */
     _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */
     _Atomic uint32_t errors_seen;
     _Atomic uint64_t stalled_at;   /* progress at which the writer was given up on, + 1; 0: all is well */

@@ -43,8 +43,7 @@ typedef struct save_job {
 static tap_status lose(save_job *job, tap_reason reason)
 {
     tap_ring_header *h = job->session->ring.header;
-    if (h)
-        atomic_fetch_add_explicit(&h->dropped, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(h ? &h->dropped : &job->session->dropped, 1, memory_order_relaxed);
     atomic_store_explicit(&job->site->lost_reason, (uint32_t)reason, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost_bytes, job->payload, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost, 1, memory_order_relaxed);
@@ -753,9 +752,39 @@ static void tell_loss(void *user, tap_site *site)
         atomic_fetch_add(&site->lost, lost); /* told another time */
 }
 
+static void journal_loss(void *user, tap_site *site)
+{
+    loss_walk *walk = user;
+    uint64_t lost = atomic_exchange(&site->lost, 0);
+    if (lost)
+        tap__journal_add(walk->session->journal, site->name, atomic_load(&walk->rec->step),
+                         (tap_reason)atomic_load(&site->lost_reason), lost, atomic_exchange(&site->lost_bytes, 0));
+}
+
+/* The seed layouts have no place for it among their own files. */
+static void journal_losses(tap_recorder *rec, tap_session *session)
+{
+    char who[64];
+    int len = snprintf(who, sizeof who, "rank%d", rec->options.rank);
+    if (session->child)
+        snprintf(who + len, sizeof who - (size_t)len, ".child%d", session->child);
+    pthread_mutex_lock(&session->lock);
+    if (!session->journal)
+        tap__journal_create_beside(session->dir, who, &session->journal, NULL);
+    if (session->journal) {
+        tap__site_table_each(&session->sites, journal_loss, &(loss_walk){rec, session});
+        tap__journal_sync(session->journal);
+    }
+    pthread_mutex_unlock(&session->lock);
+}
+
 void tap__save_losses(tap_recorder *rec, tap_session *session)
 {
-    if (session->has_ring && session->layout->native &&
-        atomic_load(&session->ring.header->dropped) != atomic_load(&session->ring.header->named))
+    uint64_t dropped = atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped);
+    if (!dropped)
+        return;
+    if (!session->layout->native)
+        journal_losses(rec, session);
+    else if (dropped != atomic_load(&session->ring.header->named))
         tap__site_table_each(&session->sites, tell_loss, &(loss_walk){rec, session});
 }

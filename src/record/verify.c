@@ -495,7 +495,9 @@ static tap_status verify_foreign(verify *v)
         }
     }
     tap_cursor_close(cursor);
-    return status == TAP_END ? TAP_OK : status;
+    if (status != TAP_END)
+        return status;
+    return tap__journal_read_beside(v->run->dir, on_journal, v, v->err);
 }
 
 tap_status tap_run_verify(tap_run *run, const tap_verify_options *options, tap_verify_result *result, tap_error *err)

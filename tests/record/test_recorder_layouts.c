@@ -1,0 +1,223 @@
+/* test_recorder_layouts.c - the seed layouts through the recorder: the file is in place when the save returns, names are
+ * the contracts', and what is written reads back as a recording. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "record/scratch.h"
+#include "tensortap/tensortap.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+static tap_recorder *open_layout(const char *dir, const char *layout, bool asynchronous, const char *writer)
+{
+    tap_options options;
+    tap_options_init(&options);
+    options.dir = dir;
+    options.layout = layout;
+    options.writer = writer;
+    options.ring_bytes = 1 << 20;
+    options.asynchronous = asynchronous;
+    options.distributed = true;
+    options.rank = 1;
+    options.world_size = 2;
+    options.device_index = 3;
+    tap_recorder *rec;
+    tap_error err;
+    if (tap_recorder_open(&options, &rec, &err) != TAP_OK)
+        fail_msg("%s", err.message);
+    return rec;
+}
+
+static void must_close(tap_recorder *rec)
+{
+    tap_error err;
+    if (tap_recorder_close(rec, &err) != TAP_OK)
+        fail_msg("%s", err.message);
+}
+
+static float data[4] = {1, -2, 3, 0.5f};
+static int64_t shape[2] = {2, 2};
+static const tap_tensor tensor = {data, TAP_F32, 2, shape, NULL};
+
+/* The file holds the tensor, has mode 0640, and nothing temporary lies beside it. */
+static void expect_file(const char *dir, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    tap_file *file;
+    tap_file_entry entry;
+    tap_error err;
+    struct stat st;
+    if (tap_file_open(path, &file, &err) != TAP_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(tap_file_get(file, 0, &entry, &err), TAP_OK);
+    assert_int_equal(entry.tensor.dtype, TAP_F32);
+    assert_int_equal(entry.tensor.ndim, 2);
+    assert_memory_equal(entry.tensor.data, data, sizeof data);
+    tap_file_close(file);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+}
+
+static void files_are_in_place_on_return(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layout, *name, *first, *second;
+        tap_save_info info;
+    } CASES[] = {
+        {"torch_npu", "d/x.pt", "d/x_device_3.pt", "d/x_device_3_1.pt", {0}},
+        {"torch_npu", "y", "y_device_3.pt", "y_device_3_1.pt", {0}},
+        {"troubleshooter", "sub/dense", "sub/0_dense_backward_rank1.npy", "sub/1_dense_backward_rank1.npy",
+         {.suffix = "backward"}},
+        {"mindspore", "x", "step0/rank1/x_float32_0.npy", "step0/rank1/x_float32_1.npy", {0}},
+        {"mindspore", "z", "step0/rank1/z_grad_float32_0.npy", "step0/rank1/z_grad_float32_1.npy",
+         {.kind = TAP_KIND_GRAD}},
+        {"torchair", "add", "worldsize2_global_rank1/graph_1/0/add_1-aten.add.Tensor.INPUT.0.20251017071211190258.npy",
+         NULL,
+         {.kind = TAP_KIND_INPUT, .node = "add_1-aten.add.Tensor", .argument = "0", .graph_id = 1,
+          .stamp_us = 1760685131190258}},
+        {"msprobe", "x2", "step0/rank1/dump_tensor_data/x2.0.debug.pt", "step0/rank1/dump_tensor_data/x2.1.debug.pt",
+         {0}},
+        {"msprobe", "x2", "step0/rank1/dump_tensor_data/x2_grad.0.debug.pt",
+         "step0/rank1/dump_tensor_data/x2_grad.1.debug.pt", {.kind = TAP_KIND_GRAD}},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+            char *dir = scratch_make();
+            tap_recorder *rec = open_layout(dir, CASES[i].layout, asynchronous, "thread");
+            assert_int_equal(tap_save(rec, CASES[i].name, &tensor, &CASES[i].info), TAP_OK);
+            if (asynchronous)
+                assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+            expect_file(dir, CASES[i].first);
+            if (CASES[i].second) {
+                assert_int_equal(tap_save(rec, CASES[i].name, &tensor, &CASES[i].info), TAP_OK);
+                if (asynchronous)
+                    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+                expect_file(dir, CASES[i].second);
+            }
+            must_close(rec);
+            char *text = scratch_list(dir, NULL, false);
+            assert_non_null(strstr(text, "float32[2,2] 0"));
+            free(text);
+            scratch_drop(dir);
+        }
+    }
+}
+
+static void a_list_of_tensors_is_one_file(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), path[600];
+    tap_recorder *rec = open_layout(dir, "torch_npu", false, "thread");
+    tap_value items[2] = {{.type = TAP_VALUE_TENSOR, .tensor = tensor}, {.type = TAP_VALUE_TENSOR, .tensor = tensor}};
+    tap_value list = {.type = TAP_VALUE_LIST, .items = items, .len = 2};
+    assert_int_equal(tap_save_value(rec, "both.bin", &list, NULL), TAP_OK);
+    snprintf(path, sizeof path, "%s/both_device_3.bin", dir);
+    tap_file *file;
+    assert_int_equal(tap_file_open(path, &file, NULL), TAP_OK);
+    assert_int_equal(tap_file_count(file), 2);
+    tap_file_close(file);
+    must_close(rec);
+    scratch_drop(dir);
+}
+
+static char *read_text(const char *dir, const char *name)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *in = fopen(path, "r");
+    if (!in)
+        return strdup("");
+    char *text = NULL;
+    size_t cap = 0;
+    ssize_t len = getdelim(&text, &cap, 0, in);
+    fclose(in);
+    return len < 0 ? strdup("") : text;
+}
+
+static void debug_json_survives_its_writer(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_recorder *rec = open_layout(dir, "msprobe", false, TAP_COMMAND);
+    assert_int_equal(tap_save(rec, "before", &tensor, NULL), TAP_OK);
+    tap_counts counts;
+    tap_recorder_counts(rec, &counts);
+    assert_true(counts.writer_pid > 1);
+    kill(counts.writer_pid, SIGKILL);
+    assert_int_equal(tap_save(rec, "after", &tensor, NULL), TAP_OK);
+    must_close(rec);
+    char *text = read_text(dir, "step0/rank1/debug.json");
+    assert_non_null(strstr(text, "\"before.0.debug\""));
+    assert_non_null(strstr(text, "\"after.0.debug\""));
+    free(text);
+    scratch_drop(dir);
+}
+
+static void debug_json_is_complete_after_a_flush(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_recorder *rec = open_layout(dir, "msprobe", false, "thread");
+    tap_value items[2] = {{.type = TAP_VALUE_TENSOR, .tensor = tensor, .requires_grad = true},
+                          {.type = TAP_VALUE_STR, .bytes = "text", .len = 4}};
+    const char *const keys[2] = {"a", "b"};
+    tap_value dict = {.type = TAP_VALUE_DICT, .items = items, .keys = keys, .len = 2};
+    assert_int_equal(tap_save_value(rec, "st", &dict, NULL), TAP_OK);
+    tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    assert_int_equal(tap_save(rec, "x", &tensor, NULL), TAP_OK);
+    assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
+    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+    char *text = read_text(dir, "step0/rank1/debug.json");
+    assert_non_null(strstr(text, "\"st.0.debug\": {\n   \"a\": {\n    \"type\": \"torch.Tensor\","));
+    assert_non_null(strstr(text, "\"value\": \"text\""));
+    assert_non_null(strstr(text, "\"x_grad.0.debug\": null"));
+    free(text);
+    tap_save_info grad = {.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true};
+    assert_int_equal(tap_step(rec), TAP_OK);
+    assert_int_equal(tap_save(rec, "x", &tensor, &grad), TAP_OK); /* after step(): still its forward's step */
+    must_close(rec);
+    text = read_text(dir, "step0/rank1/debug.json");
+    assert_null(strstr(text, "\"x_grad.0.debug\": null"));
+    assert_non_null(strstr(text, "\"data_name\": \"x_grad.0.debug.pt\""));
+    free(text);
+    scratch_drop(dir);
+}
+
+static void a_file_that_cannot_be_written_is_listed(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), path[600];
+    tap_recorder *rec = open_layout(dir, "troubleshooter", false, "thread");
+    assert_int_equal(tap_save(rec, "good", &tensor, NULL), TAP_OK);
+    snprintf(path, sizeof path, "%s/file", dir);
+    fclose(fopen(path, "w"));
+    assert_int_not_equal(tap_save(rec, "file/below", &tensor, NULL), TAP_OK); /* "file" is no directory */
+    tap_error err;
+    assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+    tap_run *run;
+    tap_verify_result result;
+    assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
+    assert_int_equal(tap_run_verify(run, NULL, &result, &err), TAP_E_LOST);
+    assert_int_equal(result.lost, 1);
+    tap_run_close(run);
+    scratch_drop(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_in_place_on_return),
+        cmocka_unit_test(a_list_of_tensors_is_one_file),
+        cmocka_unit_test(debug_json_survives_its_writer),
+        cmocka_unit_test(debug_json_is_complete_after_a_flush),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_listed),
+    };
+    return cmocka_run_group_tests_name("recorder layouts", tests, NULL, NULL);
+}
