@@ -6,9 +6,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def program(name: str) -> str:
-    """The newest build of tests/*/<name>.c; TENSORTAP_BUILD names a build directory."""
+    """tests/*/<name>.c as built in TENSORTAP_BUILD, else in build/dev, else in any other build directory."""
     given = os.environ.get("TENSORTAP_BUILD")
-    builds = [pathlib.Path(given)] if given else list(ROOT.glob("build/*"))
-    found = [path for build in builds for path in build.glob(f"**/tests/{name}") if os.access(path, os.X_OK)]
+    builds = [pathlib.Path(given)] if given else [ROOT / "build/dev", *sorted(ROOT.glob("build/*"))]
+    found = [build / "tests" / name for build in builds if os.access(build / "tests" / name, os.X_OK)]
     assert found, f"{name} is not built; run: cmake --preset dev && cmake --build --preset dev"
-    return str(max(found, key=lambda path: path.stat().st_mtime))
+    return str(found[0])
