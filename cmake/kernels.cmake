@@ -1,16 +1,18 @@
 # Each kernel file is compiled for the instruction set its name ends with; which one runs is chosen at run time.
-# No reassociation: it would collect the additions of an unrolled loop at its end and spill what they wait for.
+# No reassociation: GCC would collect the additions of an unrolled loop at its end and spill what they wait for.
 # Plain kernels are vectorised by the compiler for the architecture's baseline.
+set(TAP_KERNEL_FLAGS -O3)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  list(APPEND TAP_KERNEL_FLAGS -fno-tree-reassoc)
+endif()
 foreach(kernel ${TAP_KERNELS})
   get_filename_component(stem ${kernel} NAME_WE)
   if(stem MATCHES "_avx512$")
-    set(flags "-O3;-fno-tree-reassoc;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mpopcnt")
+    set(flags "${TAP_KERNEL_FLAGS};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mpopcnt")
   elseif(stem MATCHES "_avx2$")
-    set(flags "-O3;-fno-tree-reassoc;-mavx2;-mfma")
-  elseif(stem MATCHES "_neon$")
-    set(flags "-O3")
+    set(flags "${TAP_KERNEL_FLAGS};-mavx2;-mfma")
   else()
-    set(flags "-O3")
+    set(flags "${TAP_KERNEL_FLAGS}")
   endif()
   if((stem MATCHES "_avx" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64") OR
      (stem MATCHES "_neon$" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64"))

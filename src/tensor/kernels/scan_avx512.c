@@ -24,7 +24,16 @@ typedef uint64_t zero_count;
 #define STREAM(ptr, v) _mm512_stream_si512((__m512i *)(void *)(ptr), (__m512i)(v))
 #define REDUCE_MIN32(v) _mm512_reduce_min_ps((__m512)(v))
 #define REDUCE_MAX32(v) _mm512_reduce_max_ps((__m512)(v))
+#define REDUCE_ADD64(v) reduce_add512((__m512i)(v))
 #define REDUCE_ADD32(v) ((uint32_t)_mm512_reduce_add_epi32((__m512i)(v)))
+
+/* the compiler's own reduction adds as signed numbers, which must not overflow */
+INLINE uint64_t reduce_add512(__m512i v)
+{
+    __m256i a = _mm256_add_epi64(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+    __m128i b = _mm_add_epi64(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    return (uint64_t)_mm_cvtsi128_si64(b) + (uint64_t)_mm_extract_epi64(b, 1);
+}
 
 /* whole vectors are stored, so that the loads that follow need not wait for several stores */
 #define FILL_ROW(filled, repeated, x, n) fill_row512(filled, repeated, x, n)
