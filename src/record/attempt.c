@@ -628,7 +628,9 @@ static tap_status refuse(const tap_attempt_files *files, tap_error *err)
 {
     tap_attempt_info info;
     tap__attempt_read(files, &info, NULL);
-    const char *how = info.ended[0] ? info.ended : tap__attempt_is_live(files, &info) ? "still recording" : "unfinished";
+    const char *how = info.ended[0] ? info.ended : "unfinished";
+    if (tap__attempt_is_live(files, &info))
+        how = "still recording";
     return tap_fail(err, TAP_E_EXISTS,
                     "%s holds a recording already (attempt %d, %s, by process %d on %s); choose mode append (a new "
                     "attempt beside it), replace (delete this rank's part first) or another directory",

@@ -7,9 +7,9 @@
  *     INDEX record_site ON record(name, step)
  *     name(id INTEGER PRIMARY KEY, text BLOB UNIQUE, hash INTEGER)            names of records
  *     text(id INTEGER PRIMARY KEY, text BLOB, hash INTEGER)                   every other string; 0 is ""
- *     info(key TEXT PRIMARY KEY, value INTEGER)                               "entries", "records", "bytes"; written last
+ *     info(key TEXT PRIMARY KEY, value INTEGER)                               "entries", "records", "bytes"; last
  *
- * hash is tap_hash_bytes of text. A row is unsigned LEB128 numbers in this order (kind, value_type, ... as in tap_entry):
+ * hash is tap_hash_bytes of text. A row is unsigned LEB128 numbers in this order (as in tap_entry):
  * kind, value_type, dtype, state, reason, flags, has, call, segment, offset of the payload in the segment,
  * payload_bytes, replay, line, count, nan, pos_inf, neg_inf, zero, nine text ids (path as stored in the entry, source,
  * module, graph, node, device, placements, type_name, file), ndim, ndim sizes; then min, max, mean, norm, hash, time_ns

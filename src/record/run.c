@@ -185,7 +185,8 @@ static tap_status open_dir(tap_run *run, tap_error *err)
     run->layout = "native";
     TAP_TRY(tap__run_look(run, err));
     if (checked != TAP_OK && run->only_rank < 0 && run->count == 0)
-        return tap_fail(err, TAP_E_FORMAT, "no recording in %s: neither run.json nor files of a layout we know", run->dir);
+        return tap_fail(err, TAP_E_FORMAT, "no recording in %s: neither run.json nor files of a layout we know",
+                        run->dir);
     return TAP_OK;
 }
 

@@ -44,7 +44,7 @@ tap_status tap__run_source_catch_up(tap_source *attempt, tap_error *err);
 tap_status tap__run_source_rebuild(tap_run *run, tap_source *attempt, tap_error *err);
 void tap__run_attempt_free(tap_source *attempt);
 
-/* A recording that is not ours: a layout's or a single file. Fills run->attempts[0]; TAP_E_FORMAT when nothing knows it. */
+/* A recording that is not ours: a layout's or a single file. Fills run->attempts[0]; TAP_E_FORMAT: nothing knows it. */
 tap_status tap__run_open_foreign(tap_run *run, const char *path, bool is_file, tap_error *err);
 
 #endif

@@ -281,7 +281,8 @@ static void report_gap(verify *v, uint64_t entries)
     const tap_scan *scan = &v->scan;
     char reason[200];
     if (scan->missing_segments) {
-        snprintf(reason, sizeof reason, tap_text("%u segment files from this one on are not there, %" PRIu64 " entries"),
+        snprintf(reason, sizeof reason,
+                 tap_text("%u segment files from this one on are not there, %" PRIu64 " entries"),
                  scan->missing_segments, entries);
         report(v, (tap_problem){.kind = TAP_PROBLEM_MISSING, .step = -1, .count = entries,
                                 .file = segment_name(v, scan->missing_first), .reason = reason});
@@ -298,8 +299,8 @@ static void report_gap(verify *v, uint64_t entries)
                                 .count = entries ? entries : torn, .file = segment_name(v, scan->damage_segment),
                                 .reason = reason});
     } else if (entries) {
-        snprintf(reason, sizeof reason, tap_text("%" PRIu64 " entries before number %" PRIu64 " are not there"), entries,
-                 scan->next_seq ? scan->next_seq - 1 : 0);
+        snprintf(reason, sizeof reason, tap_text("%" PRIu64 " entries before number %" PRIu64 " are not there"),
+                 entries, scan->next_seq ? scan->next_seq - 1 : 0);
         report(v, (tap_problem){.kind = TAP_PROBLEM_MISSING, .step = -1, .count = entries,
                                 .file = segment_name(v, scan->segment), .reason = reason});
     }
@@ -378,8 +379,10 @@ static void report_end(verify *v)
                                                    "known")});
     else if (ring || (!info->ended[0] && !v->scan.ended))
         report(v, (tap_problem){.kind = TAP_PROBLEM_UNFINISHED, .step = -1, .file = v->file,
-                                .reason = tap_text(ring ? "values are still in the ring file; run: tensortap recover DIR"
-                                                        : "the writer died before the end; run: tensortap recover DIR")});
+                                .reason = ring ? tap_text("values are still in the ring file; run: tensortap recover "
+                                                          "DIR")
+                                               : tap_text("the writer died before the end; run: tensortap recover "
+                                                          "DIR")});
     if (info->not_named) {
         v->result.not_named += info->not_named;
         report(v, (tap_problem){.kind = TAP_PROBLEM_DROPPED, .step = -1, .count = info->not_named,

@@ -225,7 +225,8 @@ static void bad_descriptions(void **state)
     (void)state;
     static const char *const BAD[] = {"", "{", "[]", "null", "{}", "{\"tensortap\": 2}", "{\"tensortap\": \"1\"}",
                                       "{\"tensortap\": 1, \"pid\": \"x\"}", "{\"tensortap\": 1, \"pid\": 1e3}",
-                                      "{\"tensortap\": 1, \"segments\": -1}", "{\"tensortap\": 1, \"pid\": 99999999999}",
+                                      "{\"tensortap\": 1, \"segments\": -1}",
+                                      "{\"tensortap\": 1, \"pid\": 99999999999}",
                                       "{\"tensortap\": 1, \"host\": 3}", "{\"tensortap\": 1, \"indexed\": 1}",
                                       "{\"tensortap\": 1, \"x\": [[[[[[[[[[[[]]]]]]]]]]]]}"};
     tap_attempt_info info;
@@ -260,6 +261,7 @@ static void wrong_places(void **state)
 }
 
 typedef struct racer {
+    pthread_barrier_t *start;
     const char *dir;
     tap_open_mode mode;
     int rank, attempt;
@@ -270,6 +272,7 @@ static void *race(void *user)
     racer *r = user;
     tap_attempt_files files;
     r->attempt = -1;
+    pthread_barrier_wait(r->start);
     if (take(r->dir, r->rank, 0, r->mode, &files, NULL) == TAP_OK) {
         r->attempt = files.attempt;
         tap__attempt_files_free(&files);
@@ -281,11 +284,14 @@ static void *race(void *user)
 static void races(void **state)
 {
     enum { N = 8 };
-    for (int round = 0; round < 2; round++) {
+    pthread_barrier_t start;
+    assert_int_equal(pthread_barrier_init(&start, NULL, N), 0);
+    for (int round = 0; round < 60; round++) {
+        bool fresh = round % 2;
         racer racers[N];
         pthread_t threads[N];
         for (int i = 0; i < N; i++) {
-            racers[i] = (racer){*state, round ? TAP_OPEN_NEW : TAP_OPEN_APPEND, round, 0};
+            racers[i] = (racer){&start, *state, fresh ? TAP_OPEN_NEW : TAP_OPEN_APPEND, round, 0};
             assert_int_equal(pthread_create(&threads[i], NULL, race, &racers[i]), 0);
         }
         int got = 0, seen[N] = {0};
@@ -295,10 +301,11 @@ static void races(void **state)
             if (racers[i].attempt >= 0)
                 seen[racers[i].attempt]++;
         }
-        assert_int_equal(got, round ? 1 : N);
+        assert_int_equal(got, fresh ? 1 : N);
         for (int i = 0; i < got; i++)
             assert_int_equal(seen[i], 1);
     }
+    pthread_barrier_destroy(&start);
 }
 
 static void list_is_ordered(void **state)

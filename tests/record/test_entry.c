@@ -88,7 +88,8 @@ static void paths(void **state)
     (void)state;
     static const struct {
         const char *stored, *shown;
-    } CASES[] = {{"", ""}, {"i0", "0"}, {"k0", "0"}, {"kkey2\x1Fi0", "key2.0"}, {"t1\x1Fk", "1."}, {"ka\x1Ft10\x1Fkb", "a.10.b"}};
+    } CASES[] = {{"", ""}, {"i0", "0"}, {"k0", "0"}, {"kkey2\x1Fi0", "key2.0"}, {"t1\x1Fk", "1."},
+                 {"ka\x1Ft10\x1Fkb", "a.10.b"}};
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         char out[32];
         size_t len = tap__path_show(CASES[i].stored, strlen(CASES[i].stored), out, sizeof out);

@@ -159,7 +159,8 @@ static void slots_and_declared(void **state)
     maker_add(&m, (made){.name = "a", .kind = TAP_KIND_GRAD, .call = 9, .path = "i0", .data = data, .count = 1});
     maker_add(&m, (made){.name = "a", .kind = TAP_KIND_GRAD, .call = 1, .path = "k0", .data = data, .count = 1});
     maker_add(&m, (made){.name = "a", .kind = TAP_KIND_FORWARD, .call = 1, .path = "i0", .data = data, .count = 1});
-    maker_add(&m, (made){.name = "a", .kind = TAP_KIND_GRAD, .call = 1, .step = 1, .path = "i0", .data = data, .count = 1});
+    maker_add(&m, (made){.name = "a", .kind = TAP_KIND_GRAD, .call = 1, .step = 1, .path = "i0", .data = data,
+                         .count = 1});
     assert_int_equal(count_state(m.index, TAP_RECORD_SLOT), 3);
     maker_add(&m, (made){.name = "a", .kind = TAP_KIND_GRAD, .call = 1, .path = "i0", .data = data, .count = 1});
     assert_int_equal(count_state(m.index, TAP_RECORD_SLOT), 2);

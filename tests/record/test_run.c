@@ -46,8 +46,8 @@ static void fill(maker *m, const char *prefix, int count)
         char name[32];
         float data[3] = {(float)i, 2, 3};
         snprintf(name, sizeof name, "%s%d", prefix, i % 4);
-        maker_add(m, (made){.name = name, .step = i / 4, .data = data, .count = 3, .source = "train.py", .path = "ka\x1Fi2",
-                            .call = 5, .kind = TAP_KIND_GRAD});
+        maker_add(m, (made){.name = name, .step = i / 4, .data = data, .count = 3, .source = "train.py",
+                            .path = "ka\x1Fi2", .call = 5, .kind = TAP_KIND_GRAD});
     }
 }
 
@@ -60,8 +60,8 @@ static void attempts_in_order(void **state)
         int rank, child, count;
         bool indexed;
         const char *ended;
-    } MAKE[] = {{1, 0, 8, true, "closed"}, {0, 0, 4, true, "killed"}, {0, 77, 2, false, "closed"}, {0, 0, 6, false, NULL},
-                {0, 77, 3, true, "closed"}, {0, 5, 1, true, "closed"}};
+    } MAKE[] = {{1, 0, 8, true, "closed"}, {0, 0, 4, true, "killed"}, {0, 77, 2, false, "closed"},
+                {0, 0, 6, false, NULL}, {0, 77, 3, true, "closed"}, {0, 5, 1, true, "closed"}};
     for (size_t i = 0; i < 6; i++) {
         maker_open(&m, dir, MAKE[i].rank, MAKE[i].child, TAP_OPEN_APPEND, MAKE[i].indexed);
         fill(&m, "n", MAKE[i].count);
@@ -569,7 +569,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attempts_in_order), cmocka_unit_test(index_and_scan_agree), cmocka_unit_test(damaged_index),
-        cmocka_unit_test(follow),            cmocka_unit_test(follow_while_written), cmocka_unit_test(maps_and_refusals),
+        cmocka_unit_test(follow),            cmocka_unit_test(follow_while_written),
+        cmocka_unit_test(maps_and_refusals),
         cmocka_unit_test(only_segments),     cmocka_unit_test(single_files),
         cmocka_unit_test(many_ranks),           cmocka_unit_test(no_memory),
     };

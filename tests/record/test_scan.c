@@ -253,21 +253,23 @@ static void damaged_segment_header(void **state)
     close(fd);
 }
 
-/* A tensor whose bytes are themselves a segment: when its header is damaged the entries inside are not ours. */
-static void entries_inside_a_payload(void **state)
+/* A tensor whose bytes are themselves entries, numbered from first_inside: when its header is damaged those inside
+ * are not ours, whether their numbers are lower or higher. */
+static void payload_of_entries(uint64_t first_outside, uint64_t first_inside)
 {
-    fixture *f = *state;
-    int fd = segment_open(f, 0);
-    struct stat st;
-    assert_int_equal(fstat(fd, &st), 0);
-    size_t bytes = (size_t)st.st_size / 4 * 4;
-    float *copy = malloc(bytes);
-    assert_int_equal(pread(fd, copy, bytes, 0), (ssize_t)bytes);
-    close(fd);
     char *dir = temp_dir();
     maker m;
     maker_open(&m, dir, 1, 0, TAP_OPEN_NEW, false);
-    for (int i = 0; i < 20; i++) /* so that the seqs inside are lower than ours */
+    uint64_t start = m.offset;
+    m.seq = first_inside;
+    for (int i = 0; i < 5; i++)
+        maker_add(&m, (made){.name = "inside"});
+    size_t bytes = m.offset - start;
+    float *copy = malloc(bytes);
+    assert_int_equal(pread(m.fd, copy, bytes, (off_t)start), (ssize_t)bytes);
+    m.offset = start; /* over it, the recording itself */
+    m.seq = 0;
+    for (uint64_t i = 0; i < first_outside; i++)
         maker_add(&m, (made){.name = "before"});
     uint64_t where = m.offset;
     maker_add(&m, (made){.name = "copy", .data = copy, .count = (int64_t)(bytes / 4)});
@@ -275,14 +277,20 @@ static void entries_inside_a_payload(void **state)
     assert_int_equal(pwrite(m.fd, "x", 1, (off_t)where + 40), 1);
     fixture g = {.files = m.files, .info = m.info};
     seen out = scan_once(&g, NULL);
-    assert_int_equal(out.count, 21);
-    assert_int_equal(out.seqs[19], 19);
-    assert_int_equal(out.seqs[20], 21);
+    assert_int_equal(out.count, first_outside + 1);
+    assert_int_equal(out.seqs[first_outside], first_outside + 1);
     assert_int_equal(out.gaps, 1);
     maker_close(&m, NULL);
     remove_tree(dir);
     free(dir);
     free(copy);
+}
+
+static void entries_inside_a_payload(void **state)
+{
+    (void)state;
+    payload_of_entries(20, 0);
+    payload_of_entries(8, 100000);
 }
 
 /* A damaged entry that stood for many numbers does not make those after it unreadable. */
@@ -374,7 +382,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(whole), T(cut_everywhere), T(growing), T(damaged_headers), T(missing_segment), T(damaged_segment_header),
-        T(entries_inside_a_payload), T(deleted_while_growing), cmocka_unit_test(numbers_lost_with_an_entry),
+        cmocka_unit_test(entries_inside_a_payload), T(deleted_while_growing),
+        cmocka_unit_test(numbers_lost_with_an_entry),
         cmocka_unit_test(stale_bytes), cmocka_unit_test(unknown_types),
     };
     return cmocka_run_group_tests_name("scan", tests, NULL, NULL);

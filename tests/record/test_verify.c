@@ -275,7 +275,8 @@ static void named_losses(void **state)
     maker m;
     maker_open(&m, dir, 2, 0, TAP_OPEN_NEW, false);
     add_values(&m, 0, 1);
-    maker_add(&m, (made){.type = TAP_ENTRY_LOST, .name = "ring", .step = 4, .count = 7, .reason = TAP_REASON_RING_FULL});
+    maker_add(&m, (made){.type = TAP_ENTRY_LOST, .name = "ring", .step = 4, .count = 7,
+                         .reason = TAP_REASON_RING_FULL});
     maker_add(&m, (made){.type = TAP_ENTRY_LOST, .name = "filter", .step = 4, .count = 3, .reason = TAP_REASON_FILTER});
     maker_add(&m, (made){.type = TAP_ENTRY_LOST, .name = "kill", .step = 5, .count = 1, .reason = TAP_REASON_KILLED});
     maker_add(&m, (made){.name = "stats", .step = 6, .state = TAP_RECORD_STATS_ONLY, .reason = TAP_REASON_DISK_FULL});
