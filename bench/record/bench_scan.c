@@ -121,17 +121,28 @@ static void small(int64_t count)
     printf("\n");
 }
 
-static void fill(void)
+/* Values of about 50 in the given dtype, as usual tensors have them. */
+static void fill(tap_dtype dtype)
 {
-    float *x = (float *)(void *)src;
+    enum { PIECE = 4096 };
+    static float x[2 * PIECE];
+    const tap_dtype_info *info = tap_dtype_describe(dtype);
     uint64_t state = 1;
-    for (size_t i = 0; i < bytes / 4; i++) {
-        float v = 0;
-        for (int k = 0; k < 4; k++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            v += (float)(int32_t)(state >> 32) * 0x1p-31f;
+    tap_dtype part = dtype == TAP_C64 ? TAP_F32 : dtype;
+    int64_t values[1] = {PIECE};
+    tap_tensor piece = {.data = x, .dtype = TAP_F32, .ndim = 1, .shape = values};
+    size_t step = PIECE * (size_t)tap_dtype_describe(part)->bytes / info->values;
+    for (size_t at = 0; at + step <= bytes; at += step) {
+        for (size_t i = 0; i < PIECE; i++) {
+            float v = 0;
+            for (int k = 0; k < 4; k++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                v += (float)(int32_t)(state >> 32) * 0x1p-26f;
+            }
+            x[i] = info->kind == 'U' && v < 0 ? -v : v;
         }
-        x[i] = v;
+        if (tap_tensor_convert(&piece, part, src + at, NULL))
+            abort();
     }
 }
 
@@ -148,7 +159,7 @@ int main(int argc, char **argv)
     dst = aligned_alloc(4096, bytes);
     if (!src || !dst)
         return 1;
-    fill();
+    fill(TAP_F32);
     memset(dst, 1, bytes);
     tensor = (tap_tensor){.data = src, .dtype = TAP_F32, .ndim = 1, .shape = shape};
     shape[0] = (int64_t)(bytes / 4);
@@ -164,11 +175,13 @@ int main(int argc, char **argv)
     static const tap_dtype OTHERS[] = {TAP_F64, TAP_BF16, TAP_F16, TAP_F8E4M3FN, TAP_U8, TAP_I32, TAP_I64, TAP_C64};
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++) {
         tensor.dtype = OTHERS[i];
+        fill(OTHERS[i]);
         shape[0] = (int64_t)(bytes / tap_dtype_describe(OTHERS[i])->bytes);
         snprintf(title, sizeof title, "%zu MiB %s", mib, tap_dtype_describe(OTHERS[i])->name);
         table(title, rounds / 2 + 1);
     }
 
+    fill(TAP_F32);
     tensor.dtype = TAP_F32;
     tensor.ndim = 2;
     tensor.strides = strides;

@@ -494,27 +494,43 @@ static bool just_taken(const tap_attempt_info *info)
     return strcmp(host, info->host) != 0 || info->pid <= 0 || kill(info->pid, 0) == 0 || errno != ESRCH;
 }
 
+/* *count: segments there are; *newest: the last of them. */
+static bool segment_is_locked(const tap_attempt_files *files, size_t *count, uint32_t *newest)
+{
+    uint32_t *segments;
+    bool locked = false;
+    *newest = 0;
+    if (tap__segment_list(files, &segments, count, NULL) != TAP_OK)
+        return false;
+    /* the newest may have been made a moment ago and not locked yet: the one before it is then still locked */
+    for (size_t i = *count; i-- > 0 && i + 2 >= *count && !locked;) {
+        char *path = tap__segment_path(files, segments[i]);
+        locked = is_locked(path);
+        tap__free(path);
+    }
+    if (*count)
+        *newest = segments[*count - 1];
+    tap__free(segments);
+    return locked;
+}
+
 bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info *info)
 {
     if (info->ended[0])
         return false;
-    uint32_t *segments;
-    size_t count;
-    if (tap__segment_list(files, &segments, &count, NULL) != TAP_OK)
-        return false;
-    bool live = false;
-    /* the newest may have been made a moment ago and not locked yet: the one before it is then still locked */
-    for (size_t i = count; i-- > 0 && i + 2 >= count && !live;) {
-        char *path = tap__segment_path(files, segments[i]);
-        live = is_locked(path);
-        tap__free(path);
+    size_t count, now;
+    uint32_t newest, last;
+    bool live = segment_is_locked(files, &count, &last);
+    /* while we looked at the old ones its writer may have gone on to a new one */
+    while (!live && (live = segment_is_locked(files, &now, &newest), now != count || newest != last)) {
+        count = now;
+        last = newest;
     }
-    if (!live) {
-        char *path = tap__attempt_path(files, ".json");
-        live = is_locked(path) || (count == 0 && just_taken(info));
-        tap__free(path);
-    }
-    tap__free(segments);
+    if (live)
+        return true;
+    char *path = tap__attempt_path(files, ".json");
+    live = is_locked(path) || (count == 0 && just_taken(info));
+    tap__free(path);
     return live;
 }
 

@@ -12,6 +12,9 @@ tap_layout_options tap__ring_layout_options(const tap_ring_config *config)
 {
     return (tap_layout_options){
         .dir = config->dir,
+        .dir_shown = config->dir_shown,
+        .child = config->child,
+        .several_nodes = config->several_nodes,
         .rank = config->rank,
         .world_size = config->world_size,
         .device_index = config->device_index,
@@ -38,6 +41,7 @@ tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layo
     sink->options = tap__ring_layout_options(&ring->header->config);
     sink->tail_seq = atomic_load(&ring->header->tail_seq);
     sink->tail_pos = atomic_load(&ring->header->tail_pos);
+    sink->options.resume = sink->tail_seq > 0;
     return layout->collect_open ? layout->collect_open(&sink->options, &sink->collector, err) : TAP_OK;
 }
 

@@ -347,6 +347,7 @@ static bool parse_value(parser *p, tap_node *node, int depth, tap_strbuf *key)
     skip_space(p);
     if (p->at == p->end || depth > TAP_MSPROBE_DEPTH + 16)
         return false;
+    tap__node_set(node, NULL, 0); /* the last of equal keys counts */
     if (at_leaf(p)) {
         const char *start = p->at;
         if (!skip_value(p))
@@ -354,8 +355,9 @@ static bool parse_value(parser *p, tap_node *node, int depth, tap_strbuf *key)
         size_t len = (size_t)(p->at - start);
         if (len == 4 && memcmp(start, "null", 4) == 0)
             return true;
-        node->text = tap__strndup(start, len);
-        node->text_len = len;
+        if (*start != '{')
+            return false; /* leaves are objects */
+        tap__node_set(node, tap__strndup(start, len), len);
         return node->text != NULL;
     }
     bool dict = *p->at++ == '{';

@@ -357,12 +357,14 @@ static void fill_config(tap_ring_config *c, const tap_recorder *rec, const tap_s
     const tap_options *o = &rec->options;
     memset(c, 0, sizeof *c);
     snprintf(c->dir, sizeof c->dir, "%s", s->dir);
+    snprintf(c->dir_shown, sizeof c->dir_shown, "%s", o->dir);
     snprintf(c->attempt_dir, sizeof c->attempt_dir, "%s", s->files.dir ? s->files.dir : s->dir);
     snprintf(c->layout, sizeof c->layout, "%s", o->layout);
     snprintf(c->framework, sizeof c->framework, "%s", o->framework);
     c->rank = o->rank;
     c->attempt = s->files.attempt;
-    c->child = s->files.child;
+    c->child = s->child;
+    c->several_nodes = o->world_size > number_from_environment("LOCAL_WORLD_SIZE", NULL, INT_MAX);
     c->world_size = o->world_size;
     c->device_index = o->device_index;
     c->pid = (int32_t)getpid();
@@ -431,6 +433,7 @@ static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t c
 static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
 {
     session->layout = tap__layout_find(rec->options.layout);
+    session->child = child;
     TAP_TRY(tap__site_table_init(&session->sites, rec->options.names, err));
     TAP_TRY(session_dir(rec, session, child, err));
     if (session->layout->native) {
@@ -447,7 +450,8 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
     tap_status status = TAP_OK;
     if (!session->layout->native) {
         tap_layout_options options = tap__ring_layout_options(config);
-        options.dir = session->dir;
+        options.dir = session->dir; /* config goes, these stay */
+        options.dir_shown = rec->options.dir;
         options.framework = rec->options.framework;
         status = tap__namer_create(session->layout, &options, &session->namer, err);
     }

@@ -12,6 +12,7 @@ typedef struct tap_session {
     const tap_layout *layout;
     tap_namer *namer;          /* seed layouts */
     char *dir;                 /* absolute */
+    int32_t child;             /* pid of a forked child, else 0 */
     tap_attempt_files files;   /* native */
     bool has_ring;
     tap_ring ring;

@@ -60,13 +60,14 @@ typedef struct tap_ring_big {
 /* Why producers are to leave bytes out now: a tap_reason, 0 for "all is well". */
 typedef struct tap_ring_config {
     char dir[4096];          /* absolute */
+    char dir_shown[4096];    /* as the user wrote it */
     char attempt_dir[4200];
     char layout[32];
     char framework[32];
     int32_t rank, attempt, child, world_size, device_index;
     int32_t pid;             /* of the producer */
     uint64_t pid_start;      /* its start time, so that a reused pid is not taken for it */
-    uint8_t distributed, checksum, asynchronous, file_ring;
+    uint8_t distributed, checksum, asynchronous, file_ring, several_nodes;
     uint32_t keep;
     uint32_t durability;
     uint64_t segment_bytes, max_bytes, reserve_bytes;

@@ -410,22 +410,28 @@ static tap_status save_big(save_job *job)
 
 /* --------------------------------------------------------------------------------------------------- seed layouts */
 
-/* Names the leaf's file and, unless the writer is to do it, writes it. */
-static tap_status put_file(save_job *job, tap_strbuf *path)
+static bool is_announcement(const save_job *job)
+{
+    return job->leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE);
+}
+
+/* Names the leaf's file (its slot too, which keeps the name) and, unless the writer is to do it, writes it. tensors: all
+ * that go into the one file. */
+static tap_status put_file(save_job *job, const tap_tensor *tensors, size_t count, tap_strbuf *path)
 {
     tap_session *s = job->session;
     tap_error err;
-    if (!s->layout->name_file || job->leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE))
+    if (!s->layout->name_file)
         return TAP_OK;
     tap_status status = tap__namer_name(s->namer, &job->leaf, path, &err);
-    bool to_writer = job->rec->options.asynchronous && job->payload &&
-                     job->payload <= tap__ring_max_payload(&s->ring);
     if (status == TAP_OK && path->failed)
         status = tap_fail_nomem(&err);
-    if (status == TAP_OK && path->len) {
+    bool to_writer = job->rec->options.asynchronous && count == 1 && job->payload &&
+                     job->payload <= tap__ring_max_payload(&s->ring);
+    if (status == TAP_OK && path->len && !is_announcement(job)) {
         job->file = path->text;
         if (!to_writer)
-            status = tap__layout_write_file(s->layout, s->dir, path->text, job->leaf.tensor, &err);
+            status = tap__layout_write_files(s->layout, s->dir, path->text, tensors, count, &err);
     }
     if (status != TAP_OK) {
         tap__recorder_tell(job->rec, TAP_TOLD_FILE, &err);
@@ -438,13 +444,14 @@ static tap_status save_compat(save_job *job)
 {
     tap_session *s = job->session;
     tap_strbuf path = TAP_STRBUF_INIT;
-    tap_status status = put_file(job, &path);
+    tap_status status = put_file(job, job->leaf.tensor, 1, &path);
     if (status == TAP_OK && s->has_ring) {
         bool small = job->payload <= tap__ring_max_payload(&s->ring);
-        if (!(small && (job->rec->options.asynchronous || job->rec->options.checksum)))
+        bool travels = job->rec->options.asynchronous || job->rec->options.checksum ||
+                       job->leaf.value_type != TAP_VALUE_TENSOR;
+        if (!small || !travels)
             job->payload = 0;
-        if (s->layout->collect || job->rec->options.asynchronous)
-            status = save_whole(job);
+        status = save_whole(job);
     }
     tap__strbuf_free(&path);
     return status;
@@ -455,7 +462,7 @@ static tap_status save_compat(save_job *job)
 static tap_status save_leaf(save_job *job)
 {
     const tap_tensor *tensor = job->leaf.tensor;
-    bool announced = job->leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE);
+    bool announced = is_announcement(job);
     job->payload = 0;
     if (announced)
         job->state = TAP_RECORD_SLOT;
@@ -554,8 +561,7 @@ static __attribute__((noinline)) tap_status save_tensor(tap_recorder *rec, const
         return TAP_OK;
     job_count_call(&job);
     job.leaf.tensor = tensor;
-    job.leaf.value_type = tensor || job.leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE) ? TAP_VALUE_TENSOR
-                                                                                          : TAP_VALUE_NONE;
+    job.leaf.value_type = tensor || is_announcement(&job) ? TAP_VALUE_TENSOR : TAP_VALUE_NONE;
     return save_end(&job, save_leaf(&job));
 }
 
@@ -643,6 +649,43 @@ static void tree_visit(tree_walk *walk, const tap_value *value, int depth)
     }
 }
 
+/* The tensors of a nested value, in order. */
+static bool collect_tensors(const tap_value *value, tap_tensor **tensors, size_t *count, int depth)
+{
+    if (value->type == TAP_VALUE_TENSOR) {
+        tap_tensor *grown = tap__resize(*tensors, *count + 1, sizeof *grown);
+        if (!grown)
+            return false;
+        *tensors = grown;
+        grown[(*count)++] = value->tensor;
+        return true;
+    }
+    bool nested = value->type == TAP_VALUE_LIST || value->type == TAP_VALUE_TUPLE || value->type == TAP_VALUE_DICT;
+    for (size_t i = 0; nested && i < value->len && depth < MAX_DEPTH; i++)
+        if (!collect_tensors(&value->items[i], tensors, count, depth + 1))
+            return false;
+    return true;
+}
+
+/* Layouts that put a list of tensors into one file. */
+static tap_status save_in_one_file(save_job *job, const tap_value *value)
+{
+    tap_tensor *tensors = NULL;
+    size_t count = 0;
+    tap_strbuf path = TAP_STRBUF_INIT;
+    tap_status status = TAP_OK;
+    if (!collect_tensors(value, &tensors, &count, 0)) {
+        lose(job, TAP_REASON_NO_MEMORY);
+        status = TAP_E_NOMEM;
+    } else if (count) {
+        job->leaf.tensor = tensors;
+        status = put_file(job, tensors, count, &path);
+    }
+    tap__strbuf_free(&path);
+    tap__free(tensors);
+    return status;
+}
+
 tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *value, const tap_save_info *info)
 {
     if (!is_active(rec, info))
@@ -651,6 +694,8 @@ tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *
     if (!job_begin(&walk.job, rec, name, info))
         return TAP_OK;
     job_count_call(&walk.job);
+    if (walk.job.session->layout->one_file_per_value && value->type != TAP_VALUE_TENSOR)
+        return save_end(&walk.job, save_in_one_file(&walk.job, value));
     tree_visit(&walk, value, 0);
     tap__strbuf_free(&walk.path);
     return save_end(&walk.job, walk.status);

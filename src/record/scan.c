@@ -101,41 +101,60 @@ static tap_status rest_is_zero(tap_scan *scan, uint64_t offset, bool *zero, tap_
     return TAP_OK;
 }
 
-/* Finds the next entry after damage. Lost entries take at least 256 bytes each, so a seq that is further on than the
- * bytes stepped over allow is not one of this file: old bytes, or a payload that looks like entries. */
+/* The next place at or after *at that could hold an entry: its magic is there. TAP_END: none. */
+static tap_status magic_next(tap_scan *scan, uint64_t *at, tap_error *err)
+{
+    while (*at + ENTRY_MIN <= scan->file_bytes) {
+        size_t got, step = 0;
+        const uint8_t *bytes = window_at(scan, *at, ENTRY_MIN, &got, err);
+        if (!bytes)
+            return err->status;
+        if (got < ENTRY_MIN)
+            return TAP_END;
+        for (; step + ENTRY_MIN <= got; step += TAP_ENTRY_ALIGN) {
+            uint32_t magic;
+            memcpy(&magic, bytes + step, sizeof magic);
+            if (magic == TAP_ENTRY_MAGIC) {
+                *at += step;
+                return TAP_OK;
+            }
+        }
+        *at += step;
+    }
+    return TAP_END;
+}
+
+/* Finds the next entry after damage. Lost entries take at least 256 bytes each: a seq further on than the bytes
+ * stepped over allow is of old bytes, or of a payload that looks like entries, or the lost entry knew of numbers that
+ * left none. So the first whose seq fits is taken, and only where there is none the first that could follow. */
 static tap_status resync(tap_scan *scan, uint64_t *offset, tap_error *err)
 {
     uint64_t from = *offset, seq = scan->next_seq > scan->first_seq ? scan->next_seq : scan->first_seq;
     bool any_seq = scan->bad_header && from == TAP_PAGE; /* nothing says where this segment begins */
-    for (uint64_t at = from + TAP_ENTRY_ALIGN; at + ENTRY_MIN <= scan->file_bytes;) {
-        size_t got;
-        const uint8_t *bytes = window_at(scan, at, ENTRY_MIN, &got, err);
-        if (!bytes)
-            return err->status;
-        if (got < ENTRY_MIN)
+    uint64_t could_follow = 0;
+    for (uint64_t at = from + TAP_ENTRY_ALIGN;; at += TAP_ENTRY_ALIGN) {
+        tap_status status = magic_next(scan, &at, err);
+        if (status == TAP_END)
             break;
-        size_t step = 0;
-        uint32_t magic = 0;
-        for (; step + ENTRY_MIN <= got; step += TAP_ENTRY_ALIGN) {
-            memcpy(&magic, bytes + step, sizeof magic);
-            if (magic == TAP_ENTRY_MAGIC)
-                break;
-        }
-        at += step;
-        if (magic != TAP_ENTRY_MAGIC)
-            continue;
+        TAP_TRY(status);
         const tap_entry *entry;
         bool cut;
-        tap_status status = entry_at(scan, at, &entry, &cut, err);
-        if (status == TAP_OK && entry->seq >= seq && (any_seq || entry->seq - seq <= (at - from) / ENTRY_MIN + entry->absent)) {
+        status = entry_at(scan, at, &entry, &cut, err);
+        if (status != TAP_OK && status != TAP_E_CORRUPT && status != TAP_E_TRUNCATED)
+            return status;
+        if (status != TAP_OK || entry->seq < seq)
+            continue;
+        uint64_t gap = entry->seq - seq, lost = (at - from) / ENTRY_MIN;
+        if (any_seq || gap <= lost || gap - lost <= entry->absent) {
             *offset = at;
             return TAP_OK;
         }
-        if (status != TAP_OK && status != TAP_E_CORRUPT && status != TAP_E_TRUNCATED)
-            return status;
-        at += TAP_ENTRY_ALIGN;
+        if (!could_follow)
+            could_follow = at;
     }
-    return TAP_END;
+    if (could_follow)
+        *offset = could_follow;
+    return could_follow ? TAP_OK : TAP_END;
 }
 
 static void damage(tap_scan *scan, uint64_t offset, uint64_t bytes)
@@ -248,11 +267,11 @@ static tap_status advance(tap_scan *scan, uint32_t from, bool first, tap_error *
         return TAP_END;
     }
     TAP_TRY(open_segment(scan, number, err));
-    if (first && number == from) { /* what came before was deleted by a rule, not lost */
+    if (first && (number == from || scan->growing)) {
+        /* What came before was deleted by a rule, not lost. While it grows the description may be older than that. */
         scan->next_seq = scan->first_seq;
-        scan->any_start = scan->bad_header && from > 0;
-    }
-    if (number > from) {
+        scan->any_start = scan->bad_header && number > 0;
+    } else if (number > from) {
         scan->missing_segments = number - from;
         scan->missing_first = from;
         scan->segment_missing = true;
@@ -324,7 +343,8 @@ static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
         uint64_t gap = entry->seq - scan->next_seq;
         scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
         scan->any_start = false;
-        scan->next_seq = entry->seq + (entry->type == TAP_ENTRY_SKIP ? entry->count : 1);
+        bool many = entry->type == TAP_ENTRY_SKIP && entry->count <= INT64_MAX - entry->seq;
+        scan->next_seq = entry->seq + (many ? entry->count : 1);
     }
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;

@@ -1,6 +1,7 @@
 /* pass.c - a pass over a view: blocks that fit the first cache, gathered there first when the view is strided. */
 #include "tensor/pass.h"
 
+#include "base/memory.h"
 #include "base/status.h"
 #include "tensor/float_mode.h"
 #include "tensor/hash.h"
@@ -13,6 +14,8 @@
 
 /* From here on a copy would push everything else out of the cache, and reading dst's lines first would cost a third. */
 enum { STREAM_FROM = 1 << 20 };
+/* Transposed views from this size on are gathered through memory of this size; both are multiples of TAP_BLOCK. */
+enum { ROWS_FROM = 1 << 18, ROWS_ROOM = 1 << 20 };
 enum { WANTS_STATS = TAP_SCAN_STATS | TAP_SCAN_HEALTH };
 
 static void stream_fence(void)
@@ -82,23 +85,9 @@ static void block_scan(tap_pass *pass, const char *src, size_t len, char *dst, b
     pass->done += len;
 }
 
-static void strided_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
+/* Blocks of bytes that are side by side. */
+static void blocks_scan(tap_pass *pass, const char *src, uint64_t bytes, char *dst, bool stream)
 {
-    char block[TAP_BLOCK] __attribute__((aligned(64)));
-    tap_walk *walk = &pass->walk;
-    while (bytes) {
-        size_t len = bytes < TAP_BLOCK ? (size_t)bytes : TAP_BLOCK;
-        char *to = dst && !stream ? dst : block;
-        tap__walk_read(walk, to, (int64_t)(len / walk->item));
-        block_scan(pass, to, len, stream ? dst : NULL, stream);
-        dst = dst ? dst + len : NULL;
-        bytes -= len;
-    }
-}
-
-static void contiguous_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
-{
-    const char *src = pass->walk.at + pass->done;
     while (bytes) {
         size_t len = bytes < TAP_BLOCK ? (size_t)bytes : TAP_BLOCK;
         block_scan(pass, src, len, dst, stream);
@@ -108,12 +97,34 @@ static void contiguous_next(tap_pass *pass, char *dst, uint64_t bytes, bool stre
     }
 }
 
+/* Gathers `room` bytes at a time, into dst itself when that is not streamed to. */
+static void gathered_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream, char *buffer, size_t room)
+{
+    while (bytes) {
+        size_t len = bytes < room ? (size_t)bytes : room;
+        char *to = dst && !stream ? dst : buffer;
+        tap__walk_read(&pass->walk, to, (int64_t)(len / pass->walk.item));
+        blocks_scan(pass, to, len, stream ? dst : NULL, stream);
+        dst = dst ? dst + len : NULL;
+        bytes -= len;
+    }
+}
+
+static void strided_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
+{
+    char block[TAP_BLOCK] __attribute__((aligned(64)));
+    /* a transposed view fetches a whole cache line for each element it reads of a row: better many rows at a time */
+    char *rows = bytes >= ROWS_FROM && tap__walk_is_transposed(&pass->walk) ? tap__alloc(ROWS_ROOM) : NULL;
+    gathered_next(pass, dst, bytes, stream, rows ? rows : block, rows ? ROWS_ROOM : TAP_BLOCK);
+    tap__free(rows);
+}
+
 void tap__pass_next(tap_pass *pass, void *dst, uint64_t bytes)
 {
     __auto_type mode = tap__float_mode_enter();
     bool stream = dst && pass->streams && (uintptr_t)dst % 64 == 0;
     if (tap__walk_is_contiguous(&pass->walk))
-        contiguous_next(pass, dst, bytes, stream);
+        blocks_scan(pass, pass->walk.at + pass->done, bytes, dst, stream);
     else
         strided_next(pass, dst, bytes, stream);
     if (stream)

@@ -17,6 +17,8 @@ typedef struct tap_walk {
 /* Fails with TAP_E_INVALID for a tensor that makes no sense. */
 tap_status tap__walk_begin(tap_walk *walk, const tap_tensor *tensor, tap_error *err);
 bool tap__walk_is_contiguous(const tap_walk *walk);
+/* The last dimension but one is the one that lies side by side: reading many rows at a time is much faster. */
+bool tap__walk_is_transposed(const tap_walk *walk);
 /* Copies the next `count` elements (at most `left`) to dst. */
 void tap__walk_read(tap_walk *walk, void *dst, int64_t count);
 /* Address of element number `index` in row-major order. */

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,6 +55,7 @@ typedef struct maker {
     uint32_t segment;
     uint64_t offset, seq;
     tap_index *index; /* NULL: none is written */
+    bool lock;        /* hold the lock of a writer at work */
 } maker;
 
 static inline void maker_segment(maker *m)
@@ -61,6 +63,8 @@ static inline void maker_segment(maker *m)
     char *path = tap__segment_path(&m->files, m->segment);
     m->fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0640);
     assert_true(m->fd >= 0);
+    if (m->lock)
+        assert_int_equal(flock(m->fd, LOCK_EX), 0);
     free(path);
     tap_segment_header header = {.magic = TAP_SEGMENT_MAGIC, .version = 1, .header_bytes = TAP_PAGE,
                                  .first_entry = TAP_PAGE + 64, .first_seq = m->seq, .segment = m->segment,
@@ -85,9 +89,10 @@ static inline void maker_open(maker *m, const char *dir, int rank, int child, ta
 
 static inline void maker_next_segment(maker *m)
 {
-    close(m->fd);
+    int before = m->fd;
     m->segment++;
     maker_segment(m);
+    close(before);
 }
 
 /* Everything of one entry that tests set. */

@@ -336,7 +336,7 @@ static void any_allocation_may_fail(void **state)
 }
 
 enum { THREADS = 4, SAVES = 2000 };
-static char thread_files[THREADS][SAVES][32];
+static char thread_files[THREADS * SAVES][32];
 
 typedef struct worker {
     tap_namer *namer;
@@ -354,7 +354,7 @@ static void *name_many(void *user)
     tap_strbuf out = TAP_STRBUF_INIT;
     for (int i = 0; i < SAVES; i++) {
         tap__namer_name(w->namer, &leaf, &out, NULL);
-        snprintf(thread_files[w->index][i], 32, "%s", out.text);
+        snprintf(thread_files[w->index * SAVES + i], 32, "%s", out.text);
     }
     tap__strbuf_free(&out);
     return NULL;
@@ -381,7 +381,7 @@ static void threads_never_get_one_name(void **state)
         pthread_join(threads[i], NULL);
     qsort(thread_files, THREADS * SAVES, 32, by_text);
     for (int i = 1; i < THREADS * SAVES; i++)
-        assert_string_not_equal(thread_files[0][i], thread_files[0][i - 1]);
+        assert_string_not_equal(thread_files[i], thread_files[i - 1]);
     tap__namer_free(namer);
 }
 

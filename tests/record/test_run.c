@@ -249,8 +249,9 @@ static void damaged_index(void **state)
     free(dir);
 }
 
-static void lock_segment(const maker *m)
+static void lock_segment(maker *m)
 {
+    m->lock = true;
     assert_int_equal(flock(m->fd, LOCK_EX), 0);
 }
 
@@ -283,7 +284,6 @@ static void follow(void **state)
     assert_int_equal(tap_cursor_next(before, &record, NULL), TAP_END);
     tap_cursor_close(before);
     maker_next_segment(&m);
-    lock_segment(&m);
     fill(&m, "c", 4);
     assert_int_equal(tap_run_refresh(run, &more, &live, NULL), TAP_OK);
     assert_true(more && live);
@@ -310,10 +310,8 @@ static void *slow_writer(void *user)
     maker *m = user;
     float *data = calloc(20000, sizeof *data);
     for (int i = 0; i < 400; i++) {
-        if (i && i % 100 == 0) {
+        if (i && i % 100 == 0)
             maker_next_segment(m);
-            lock_segment(m);
-        }
         data[0] = (float)i;
         maker_add(m, (made){.name = "x", .step = i, .data = data, .count = i % 50 ? 10 : 20000});
     }
@@ -425,6 +423,60 @@ static void only_segments(void **state)
     free(dir);
 }
 
+/* One tensor file is a run of its values. */
+static void single_files(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *format, *file, *names[2];
+        size_t count;
+    } CASES[] = {{"npy", "weights.npy", {"weights"}, 1}, {"safetensors", "m.safetensors", {"b", "w"}, 2}};
+    char *dir = temp_dir();
+    float a[4] = {1, 2, 3, 4};
+    double b[1] = {0.5};
+    int64_t shape_a[2] = {2, 2}, shape_b[1] = {1};
+    tap_tensor tensors[2] = {{.data = b, .dtype = TAP_F64, .ndim = 1, .shape = shape_b},
+                             {.data = a, .dtype = TAP_F32, .ndim = 2, .shape = shape_a}};
+    static const char *const NAMES[2] = {"b", "w"};
+    for (size_t i = 0; i < 2; i++) {
+        char *path = NULL;
+        tap_error err;
+        assert_true(asprintf(&path, "%s/%s", dir, CASES[i].file) > 0);
+        if (tap_file_write(path, CASES[i].format, &tensors[2 - CASES[i].count], NAMES, CASES[i].count, false, &err))
+            fail_msg("%s", err.message);
+        tap_run *run;
+        if (tap_run_open(path, &run, &err))
+            fail_msg("%s", err.message);
+        assert_string_equal(tap_run_layout(run), CASES[i].format);
+        lines got = list(run, NULL);
+        assert_int_equal(got.count, CASES[i].count);
+        tap_cursor *cursor;
+        tap_record record;
+        assert_int_equal(tap_run_query(run, NULL, &cursor, NULL), TAP_OK);
+        for (size_t k = 0; tap_cursor_next(cursor, &record, NULL) == TAP_OK; k++) {
+            assert_string_equal(record.name, CASES[i].names[k]);
+            assert_string_equal(record.file, CASES[i].file);
+            tap_mapping mapping;
+            if (tap_record_map(run, &record, &mapping, &err))
+                fail_msg("%s", err.message);
+            bool is_a = record.ndim == 2;
+            assert_int_equal(mapping.tensor.dtype, is_a ? TAP_F32 : TAP_F64);
+            assert_memory_equal(mapping.tensor.data, is_a ? (void *)a : (void *)b, is_a ? sizeof a : sizeof b);
+            tap_mapping_release(&mapping);
+        }
+        tap_cursor_close(cursor);
+        assert_int_equal(tap_run_verify(run, NULL, NULL, &err), TAP_OK);
+        unlink(path); /* what verify reads is the file, not what was listed */
+        assert_int_equal(tap_run_verify(run, NULL, NULL, &err), TAP_E_LOST);
+        bool more, live;
+        assert_int_equal(tap_run_refresh(run, &more, &live, &err), TAP_OK);
+        tap_run_close(run);
+        free(path);
+    }
+    remove_tree(dir);
+    free(dir);
+}
+
 /* More attempts than index files are kept open for. */
 static void many_ranks(void **state)
 {
@@ -518,7 +570,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attempts_in_order), cmocka_unit_test(index_and_scan_agree), cmocka_unit_test(damaged_index),
         cmocka_unit_test(follow),            cmocka_unit_test(follow_while_written), cmocka_unit_test(maps_and_refusals),
-        cmocka_unit_test(only_segments),     cmocka_unit_test(many_ranks),           cmocka_unit_test(no_memory),
+        cmocka_unit_test(only_segments),     cmocka_unit_test(single_files),
+        cmocka_unit_test(many_ranks),           cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
 }

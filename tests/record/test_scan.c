@@ -285,6 +285,49 @@ static void entries_inside_a_payload(void **state)
     free(copy);
 }
 
+/* A damaged entry that stood for many numbers does not make those after it unreadable. */
+static void numbers_lost_with_an_entry(void **state)
+{
+    (void)state;
+    char *dir = temp_dir();
+    maker m;
+    maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
+    maker_add(&m, (made){.name = "before"});
+    m.seq += 500; /* pieces of a large tensor, say */
+    uint64_t where = m.offset;
+    maker_add(&m, (made){.name = "damaged"});
+    maker_add(&m, (made){.name = "after"});
+    maker_add(&m, (made){.name = "after"});
+    assert_int_equal(pwrite(m.fd, "x", 1, (off_t)where + 40), 1);
+    fixture g = {.files = m.files, .info = m.info};
+    seen out = scan_once(&g, NULL);
+    assert_int_equal(out.count, 3);
+    assert_int_equal(out.seqs[1], 502);
+    assert_int_equal(out.gaps, 501);
+    maker_close(&m, NULL);
+    remove_tree(dir);
+    free(dir);
+}
+
+/* A writer that keeps only the last steps deletes segments a reader's description still has. */
+static void deleted_while_growing(void **state)
+{
+    fixture *f = *state;
+    char *path = tap__segment_path(&f->files, 0);
+    unlink(path);
+    free(path);
+    f->info.ended[0] = 0;
+    tap_scan scan;
+    assert_int_equal(tap__scan_open(&scan, &f->files, &f->info, NULL), TAP_OK);
+    scan.growing = true;
+    seen out = {.count = 0};
+    scan_all(&scan, &out);
+    assert_int_equal(out.count, f->count - 10);
+    assert_int_equal(out.gaps, 0);
+    assert_false(scan.segment_missing);
+    tap__scan_close(&scan);
+}
+
 /* Bytes of an older writer behind the newest entry have seqs that were there already. */
 static void stale_bytes(void **state)
 {
@@ -331,7 +374,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(whole), T(cut_everywhere), T(growing), T(damaged_headers), T(missing_segment), T(damaged_segment_header),
-        T(entries_inside_a_payload), cmocka_unit_test(stale_bytes), cmocka_unit_test(unknown_types),
+        T(entries_inside_a_payload), T(deleted_while_growing), cmocka_unit_test(numbers_lost_with_an_entry),
+        cmocka_unit_test(stale_bytes), cmocka_unit_test(unknown_types),
     };
     return cmocka_run_group_tests_name("scan", tests, NULL, NULL);
 }

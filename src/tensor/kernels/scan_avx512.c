@@ -24,7 +24,6 @@ typedef uint64_t zero_count;
 #define STREAM(ptr, v) _mm512_stream_si512((__m512i *)(void *)(ptr), (__m512i)(v))
 #define REDUCE_MIN32(v) _mm512_reduce_min_ps((__m512)(v))
 #define REDUCE_MAX32(v) _mm512_reduce_max_ps((__m512)(v))
-#define REDUCE_ADD64(v) ((uint64_t)_mm512_reduce_add_epi64((__m512i)(v)))
 #define REDUCE_ADD32(v) ((uint32_t)_mm512_reduce_add_epi32((__m512i)(v)))
 
 /* whole vectors are stored, so that the loads that follow need not wait for several stores */
