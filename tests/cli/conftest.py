@@ -81,8 +81,21 @@ def recorder(command, tmp_path_factory) -> Path:
     program = tmp_path_factory.mktemp("build") / "record_fixture"
     source = Path(__file__).with_name("record_fixture.c")
     subprocess.run(
-        ["cc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Werror", f"-I{ROOT / 'include'}", source]
-        + [f"-L{command.parent}", f"-Wl,-rpath,{command.parent}", "-ltensortap", "-lm", "-o", program],
+        [
+            "cc",
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Werror",
+            f"-I{ROOT / 'include'}",
+            source,
+            f"-L{command.parent}",
+            f"-Wl,-rpath,{command.parent}",
+            "-ltensortap",
+            "-lm",
+            "-o",
+            program,
+        ],
         check=True,
     )
     return program

@@ -79,7 +79,7 @@ def calls(part: list[str], names: dict[str, int]):
 
 
 def sources() -> list[Path]:
-    files = sorted((ROOT / "src").rglob("*.[ch]")) + [ROOT / "include/tensortap/tensortap.h"]
+    files = [*sorted((ROOT / "src").rglob("*.[ch]")), ROOT / "include/tensortap/tensortap.h"]
     return [f for f in files if f.name != "text.c"]
 
 
@@ -105,9 +105,7 @@ def wanted() -> dict[str, str]:
 
 
 def rows() -> list[tuple[str, str]]:
-    return [
-        ("".join(literals(args[0])), "".join(literals(args[1]))) for _, args in calls(tokens(TABLE), {"T": 0})
-    ]
+    return [("".join(literals(args[0])), "".join(literals(args[1]))) for _, args in calls(tokens(TABLE), {"T": 0})]
 
 
 def conversions(text: str) -> list[str]:

@@ -33,7 +33,8 @@ def test_nested_and_scalars(command, runs, env, tmp_path):
     rows = export(command, runs, env, "small", tmp_path / "out", *filters)
     values = {row["name"] + "." + row["path"]: np.load(row["written"]) for row in rows}
     assert values["loss."] == np.float64(4 / 3)
-    assert values["ids."].tolist() == [3, -1, 9007199254740993, 1] and values["ids."].dtype == np.int64
+    assert values["ids."].tolist() == [3, -1, 9007199254740993, 1]
+    assert values["ids."].dtype == np.int64
     assert values["nested.pair.0"].tolist() == [1, 2]
     assert values["nested.step"] == 2
 
@@ -42,7 +43,8 @@ def test_pt(command, runs, env, tmp_path):
     torch = pytest.importorskip("torch")
     (row,) = export(command, runs, env, "odd", tmp_path / "out", "--name", "half", "--format", "pt")
     value = torch.load(row["written"], weights_only=True)
-    assert value.dtype == torch.bfloat16 and value.tolist() == [1.0, -2.0]
+    assert value.dtype == torch.bfloat16
+    assert value.tolist() == [1.0, -2.0]
 
 
 def test_safetensors(command, runs, env, tmp_path):
