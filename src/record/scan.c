@@ -357,9 +357,8 @@ static tap_status next_in_segment(tap_scan *scan, const tap_entry **entry, uint6
     for (;;) {
         tap_status status = entry_at(scan, scan->offset, entry, cut, err);
         bool fits = status == TAP_OK && (*entry)->seq >= scan->next_seq;
-        if (fits && *cut && scan->growing && (*entry)->type != TAP_ENTRY_BIG && !is_final(scan))
-            return TAP_END;
-        if (fits) {
+        bool whole = fits && (!*cut || (*entry)->type == TAP_ENTRY_BIG);
+        if (whole || (fits && fresh)) {
             take(scan, *entry, offset);
             return TAP_OK;
         }
