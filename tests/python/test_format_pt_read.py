@@ -97,7 +97,10 @@ def test_optimizer_checkpoint(tmp_path):
     assert leaves["optim.param_groups.0.lr"].number == 0.001
 
 
-def test_meta_tensors_and_ordered_dicts(tmp_path):
+def test_integers_meta_tensors_and_ordered_dicts(tmp_path):
+    numbers = [-1, -129, -2**31, -2**31 - 1, -2**40, -2**55 - 3, 2**55 + 3, -2**70]
+    leaves = saved(tmp_path, numbers)
+    assert [leaf.integer for leaf in leaves[:-1]] == numbers[:-1] and leaves[-1].number == -2.0**70
     (leaf,) = saved(tmp_path, collections.OrderedDict(m=torch.empty(2, 3, dtype=torch.bfloat16, device="meta")))
     assert leaf.name == "m" and leaf.type == META and leaf.dtype == "bfloat16" and leaf.shape == [2, 3]
 
@@ -148,6 +151,18 @@ def test_deflate_bombs_are_refused(tmp_path):
     path = repack(tmp_path / "a.pt", tmp_path / "x.pt", zipfile.ZIP_DEFLATED)
     message = refused(path, "E_LIMIT")
     assert "bytes of memory; the file is damaged or hostile" in message
+
+
+def test_deflated_records_that_lie(tmp_path):
+    torch.save(torch.zeros(100), tmp_path / "a.pt")
+    path = repack(tmp_path / "a.pt", tmp_path / "x.pt", zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    record = data.find(b"a/data/0", data.find(b"PK\1\2")) - 46
+    for size, status, message in ((50_000_000, "E_LIMIT", "a/data/0 cannot hold the 50000000 bytes it promises"),
+                                  (401, "E_FORMAT", "a compressed record cannot be unpacked")):
+        struct.pack_into("<I", data, record + 24, size)
+        path.write_bytes(data)
+        assert message in refused(path, status)
 
 
 def test_other_compression_is_refused(tmp_path):
