@@ -73,6 +73,35 @@ static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, 
     return TAP_OK;
 }
 
+/* Brings attempt<A>.json up to date; ended "" while it goes on. */
+static void write_info(tap_seglog *log, const char *ended, bool indexed)
+{
+    tap_ring_header *h = log->ring->header;
+    tap_attempt_info info;
+    tap_error err;
+    if (tap__attempt_read(&log->files, &info, NULL) != TAP_OK) {
+        memset(&info, 0, sizeof info);
+        info.pid = config(log)->pid;
+        info.world_size = config(log)->world_size;
+    }
+    snprintf(info.ended, sizeof info.ended, "%s", ended);
+    info.ended_ns = *ended ? tap__wall_ns() : 0;
+    info.entries = log->at.tail_seq - log->at.absent;
+    info.records = log->at.records;
+    info.bytes = log->at.bytes;
+    info.filtered = atomic_load(&h->filtered);
+    info.stats_only = log->at.stats_only;
+    info.dropped = atomic_load(&h->dropped);
+    uint64_t named = atomic_load(&h->named);
+    info.not_named = info.dropped > named ? info.dropped - named : 0;
+    info.torn = log->at.torn;
+    info.first_segment = log->at.first_segment;
+    info.segments = log->at.segment + 1 - log->at.first_segment;
+    info.indexed = indexed;
+    if (tap__attempt_write(&log->files, &info, &err) != TAP_OK)
+        tap__ring_report(log->ring, err.message);
+}
+
 /* Deletes segments in which every step is older than the last `last` ones. */
 static void segments_expire(tap_seglog *log)
 {
@@ -83,8 +112,11 @@ static void segments_expire(tap_seglog *log)
         gone++;
     if (!gone)
         return;
-    uint32_t first = log->marks[gone].segment;
-    for (uint32_t s = log->at.first_segment; s < first; s++) {
+    uint32_t first = log->marks[gone].segment, old = log->at.first_segment;
+    log->at.first_segment = first;
+    if (first != old)
+        write_info(log, "", false); /* before they go: a missing segment is a loss, an expired one is not */
+    for (uint32_t s = old; s < first; s++) {
         char *path = tap__segment_path(&log->files, s);
         struct stat st;
         if (path && stat(path, &st) == 0 && unlink(path) == 0)
@@ -95,7 +127,6 @@ static void segments_expire(tap_seglog *log)
             log->index = NULL;
         }
     }
-    log->at.first_segment = first;
     memmove(log->marks, log->marks + gone, (log->mark_count - gone) * sizeof *log->marks);
     log->mark_count -= gone;
 }
@@ -592,34 +623,6 @@ static bool write_end(tap_seglog *log, bool killed)
     end.reason = killed ? TAP_REASON_KILLED : TAP_REASON_NONE;
     tap__entry_seal(&end, &end + 1);
     return log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq) == 0;
-}
-
-static void write_info(tap_seglog *log, const char *ended, bool indexed)
-{
-    tap_ring_header *h = log->ring->header;
-    tap_attempt_info info;
-    tap_error err;
-    if (tap__attempt_read(&log->files, &info, NULL) != TAP_OK) {
-        memset(&info, 0, sizeof info);
-        info.pid = config(log)->pid;
-        info.world_size = config(log)->world_size;
-    }
-    snprintf(info.ended, sizeof info.ended, "%s", ended);
-    info.ended_ns = tap__wall_ns();
-    info.entries = log->at.tail_seq - log->at.absent;
-    info.records = log->at.records;
-    info.bytes = log->at.bytes;
-    info.filtered = atomic_load(&h->filtered);
-    info.stats_only = log->at.stats_only;
-    info.dropped = atomic_load(&h->dropped);
-    uint64_t named = atomic_load(&h->named);
-    info.not_named = info.dropped > named ? info.dropped - named : 0;
-    info.torn = log->at.torn;
-    info.first_segment = log->at.first_segment;
-    info.segments = log->at.segment + 1 - log->at.first_segment;
-    info.indexed = indexed;
-    if (tap__attempt_write(&log->files, &info, &err) != TAP_OK)
-        tap__ring_report(log->ring, err.message);
 }
 
 void tap__seglog_finish(tap_seglog *log, const char *ended)

@@ -14,6 +14,13 @@
 /* Below this the page cache wins: a direct write waits for the disk. */
 #define DIRECT_FROM (1u << 20)
 
+/* Only tells readers that a writer is here. One that looks holds a shared lock for an instant: try for a while. */
+static void segment_lock(int fd)
+{
+    for (int i = 0; i < 50 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++)
+        usleep(1000);
+}
+
 static tap_status segment_open(tap_segment *segment, const tap_attempt_files *files, uint32_t number, int flags,
                                tap_error *err)
 {
@@ -26,7 +33,7 @@ static tap_status segment_open(tap_segment *segment, const tap_attempt_files *fi
     if (segment->fd < 0) {
         status = tap_fail_errno(err, TAP_E_IO, "cannot open the segment %s", path);
     } else {
-        flock(segment->fd, LOCK_EX | LOCK_NB); /* only tells readers that we are here: failing is no harm */
+        segment_lock(segment->fd);
         segment->direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
     }
     tap__free(path);
