@@ -477,7 +477,8 @@ TAP_API tap_status tap_run_count(tap_run *run, const tap_query *query, uint64_t 
 /* Looks again at a growing recording; *more: new records came; *live: some writer is still at work. */
 TAP_API tap_status tap_run_refresh(tap_run *run, bool *more, bool *live, tap_error *err);
 
-/* A tensor mapped from its file without a copy (or read, where a layout's file cannot be mapped). */
+/* A tensor mapped from its file without a copy (or read, where a layout's file cannot be mapped). The mapping is
+ * private: writing to it changes only this copy, never the recording. */
 typedef struct tap_mapping {
     tap_tensor tensor;
     int64_t shape[TAP_MAX_NDIM];

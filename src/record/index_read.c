@@ -127,7 +127,7 @@ static tap_status string_get(tap_index *index, bool name, uint64_t id, const tap
 
 tap_status tap__index_name(tap_index *index, uint64_t id, const char **text, tap_error *err)
 {
-    const tap_string *s;
+    const tap_string *s = NULL;
     TAP_TRY(string_get(index, true, id, &s, err));
     *text = s->text;
     return TAP_OK;
@@ -139,7 +139,7 @@ tap_status tap__index_text(tap_index *index, uint64_t id, const char **text, siz
     *len = 0;
     if (id == 0)
         return TAP_OK;
-    const tap_string *s;
+    const tap_string *s = NULL;
     TAP_TRY(string_get(index, false, id, &s, err));
     *text = s->text;
     *len = s->len;

@@ -52,7 +52,7 @@ static tap_status map_native(const char *path, const tap_record *record, tap_map
                           record->name);
     if (status == TAP_OK) {
         out->base_bytes = (size_t)(end - start);
-        out->base = mmap(NULL, out->base_bytes, PROT_READ, MAP_SHARED, fd, (off_t)start);
+        out->base = mmap(NULL, out->base_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, (off_t)start);
         if (out->base == MAP_FAILED) {
             out->base = NULL;
             out->base_bytes = 0;
