@@ -50,7 +50,7 @@ static void nudge(char *text, int by)
     }
 }
 
-/* Below a power of two values lie twice as close, so a text next to the nearest one may read back where that does not. */
+/* Below a power of two values lie twice as close: a text next to the nearest one may read back where that does not. */
 static bool shortest_text(char *text, size_t size, double value, tap_width width, int precision)
 {
     snprintf(text, size, "%.*e", precision, value);

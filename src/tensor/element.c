@@ -230,7 +230,9 @@ void tap__element_put(tap_dtype dtype, void *element, int half, const tap_scalar
     uint64_t bits;
     switch (info->kind) {
     case 'B': {
-        bool zero = value->kind == 'U' ? value->u == 0 : value->kind == 'I' ? value->i == 0 : value->re == 0 && value->im == 0;
+        bool zero = value->kind == 'U'   ? value->u == 0
+                    : value->kind == 'I' ? value->i == 0
+                                         : value->re == 0 && value->im == 0;
         *(uint8_t *)element = !zero;
         return;
     }

@@ -41,7 +41,7 @@ static inline float tap__decode_bf16(uint16_t h)
     return tap__float_of_bits((uint32_t)h << 16);
 }
 
-/* Moves exponent and fraction into place and corrects the bias by a multiplication, which also makes subnormals right. */
+/* Moves exponent and fraction into place and corrects the bias by a multiplication, which makes subnormals right too. */
 static inline float tap__decode_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, body = (uint32_t)(h & 0x7FFFu) << 13;

@@ -38,8 +38,8 @@ tap_status tap_tensor_histogram(const tap_tensor *tensor, double lo, double hi, 
 {
     tap_walk walk;
     if (bins < 1 || !isfinite(lo) || !isfinite(hi) || lo > hi)
-        return tap_fail(err, TAP_E_INVALID, "histogram: %d bins of [%g, %g]; give at least 1 bin and lo <= hi, both finite",
-                        bins, lo, hi);
+        return tap_fail(err, TAP_E_INVALID,
+                        "histogram: %d bins of [%g, %g]; give at least 1 bin and lo <= hi, both finite", bins, lo, hi);
     TAP_TRY(tap__walk_begin(&walk, tensor, err));
     memset(counts, 0, (size_t)bins * sizeof *counts);
     const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);
@@ -50,7 +50,8 @@ tap_status tap_tensor_histogram(const tap_tensor *tensor, double lo, double hi, 
         int64_t take = walk.left < PIECE ? walk.left : PIECE;
         tap__walk_read(&walk, piece, take);
         for (int64_t i = 0; i < take * info->values; i++) {
-            tap_scalar v = tap__element_get(tensor->dtype, piece + i / info->values * info->bytes, (int)(i % info->values));
+            const char *at = piece + i / info->values * info->bytes;
+            tap_scalar v = tap__element_get(tensor->dtype, at, (int)(i % info->values));
             count_value(&r, counts, tap__scalar_float(&v));
         }
     }

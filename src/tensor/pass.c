@@ -77,7 +77,8 @@ static void block_scan(tap_pass *pass, const char *src, size_t len, char *dst, b
     if (len == 0)
         return;
     if (pass->what & TAP_SCAN_HASH)
-        pass->hash_sum += dst && stream ? k->hash_stream(src, len, pass->done / 8, dst) : k->hash(src, len, pass->done / 8);
+        pass->hash_sum += dst && stream ? k->hash_stream(src, len, pass->done / 8, dst)
+                                        : k->hash(src, len, pass->done / 8);
     else if (dst && stream)
         k->stream(src, len, dst);
     if (dst && !stream && dst != src)

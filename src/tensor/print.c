@@ -220,7 +220,9 @@ static int value_text(const printer *p, char *text, const tap_scalar *value)
 
 static tap_width width_of(tap_dtype dtype)
 {
-    return dtype == TAP_F64 || dtype == TAP_C128 ? TAP_WIDTH_DOUBLE : dtype == TAP_F16 ? TAP_WIDTH_HALF : TAP_WIDTH_SINGLE;
+    if (dtype == TAP_F64 || dtype == TAP_C128)
+        return TAP_WIDTH_DOUBLE;
+    return dtype == TAP_F16 ? TAP_WIDTH_HALF : TAP_WIDTH_SINGLE;
 }
 
 static void choose_formats(printer *p)

@@ -2,6 +2,7 @@
 
 import ctypes as C
 import math
+import warnings
 from fractions import Fraction
 
 import ml_dtypes
@@ -309,8 +310,8 @@ def test_convert_between_numpy_types(source, to):
     if data.dtype.kind in "fc":
         if np.dtype(to).kind in "biu":
             data = (rng.random(500) * 100).astype(source)  # elsewhere C leaves the result open
-    with np.errstate(all="ignore"), np.testing.suppress_warnings() as quiet:
-        quiet.filter(np.exceptions.ComplexWarning)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
         want = data.astype(to)
     got = np.frombuffer(convert(data[::-1], to), to)[:500][::-1]
     np.testing.assert_array_equal(got, want)

@@ -1,5 +1,5 @@
-/* test_pass.c - a pass gives the same bits on every instruction set, for every dtype, however the tensor lies in memory and
- * in whatever pieces it is read; and the right ones, by a plain look at each value. */
+/* test_pass.c - a pass gives the same bits on every instruction set, for every dtype, however the tensor lies in memory
+ * and in whatever pieces it is read; and the right ones, by a plain look at each value. */
 #include "tensor/check.h"
 
 #include <math.h>
@@ -97,6 +97,11 @@ static bool near(double got, long double want, long double size)
     return fabsl((long double)got - want) <= 4e-16L * (fabsl(want) + size);
 }
 
+static double number(char kind, tap_number n)
+{
+    return kind == 'I' ? (double)n.i : kind == 'F' || kind == 'C' ? n.f : (double)n.u;
+}
+
 /* Against tap_tensor_value: counts, extremes, mean and norm. */
 static void check_plainly(const tap_tensor *t, const tap_stats *s)
 {
@@ -126,9 +131,7 @@ static void check_plainly(const tap_tensor *t, const tap_stats *s)
     assert_int_equal(s->neg_inf, neg);
     assert_int_equal(s->zero, zero);
     if (count > (int64_t)nan) {
-        double low = info->kind == 'I' ? (double)s->min.i : info->kind == 'F' || info->kind == 'C' ? s->min.f : (double)s->min.u;
-        double high = info->kind == 'I' ? (double)s->max.i : info->kind == 'F' || info->kind == 'C' ? s->max.f : (double)s->max.u;
-        assert_true(low == min && high == max);
+        assert_true(number(info->kind, s->min) == min && number(info->kind, s->max) == max);
     }
     if (finite && fmax(fabs(isinf(min) ? 0 : min), fabs(isinf(max) ? 0 : max)) < 1e150) {
         assert_true(near(s->mean, sum / finite, size / finite));
@@ -176,7 +179,8 @@ static void every_dtype_every_length(void **state)
             for (size_t i = 0; i < sizeof LENGTHS / sizeof LENGTHS[0]; i++)
                 for (int skip = 0; skip < 4; skip += 3) { /* data that is not aligned */
                     int64_t shape[1] = {LENGTHS[i]};
-                    tap_tensor t = {.data = pool + (kind == 0 ? skip : 0), .dtype = (tap_dtype)dtype, .ndim = 1, .shape = shape};
+                    tap_tensor t = {.data = pool + (kind == 0 ? skip : 0), .dtype = (tap_dtype)dtype, .ndim = 1,
+                                    .shape = shape};
                     check_everywhere(&t);
                 }
         }
@@ -259,8 +263,9 @@ static void hash_in_pieces(void **state)
         for (int k = 0; k < 200; k++) {
             size_t len = rnd() % 5000, first = rnd() % 700 * 8;
             first = first > len ? len / 8 * 8 : first;
-            uint64_t whole = tap__hash_sum(pool + k % 16, len, 0);
-            uint64_t parts = tap__hash_sum(pool + k % 16, first, 0) + tap__hash_sum(pool + k % 16 + first, len - first, first / 8);
+            const unsigned char *at = pool + k % 16;
+            uint64_t whole = tap__hash_sum(at, len, 0);
+            uint64_t parts = tap__hash_sum(at, first, 0) + tap__hash_sum(at + first, len - first, first / 8);
             assert_int_equal(whole, parts);
         }
     }

@@ -1,9 +1,10 @@
 /* kernels.h - the inner loops of a pass over a tensor, once per instruction set behind one table.
  *
- * Results are the same bits on every machine. Floats are summed as float64 in an order that does not depend on the vector
- * width: a chunk is ROWS rows of ROW values; the values of a column are added one after another, then the columns i,
- * i + 4, i + 8 and i + 12 two by two, and that is added to lane i, which is an unevaluated pair high + low, so that nothing is lost between
- * chunks. */
+ * Results are the same bits on every machine. Floats are summed as float64 in an order that does not depend on the
+ * vector width: a chunk is ROWS rows of ROW values; the values of a column are added one after another, then the
+ * columns i, i + 4, i + 8 and i + 12 two by two, and that is added to lane i, which is an unevaluated pair high + low,
+ * so that nothing is lost between chunks. What is exact: float32 sums whose values span no more than 24 powers of two
+ * within a chunk; float64 values are added as pairs one by one. */
 #ifndef TAP_TENSOR_KERNELS_H
 #define TAP_TENSOR_KERNELS_H
 
@@ -27,7 +28,7 @@ typedef struct tap_lanes {
     double high[TAP_LANES], low[TAP_LANES];
 } tap_lanes;
 
-/* Everything known about the values seen so far. Integers fill the integer half, floats and complex magnitudes the other. */
+/* Everything known about the values seen so far. Integers fill the integer half, floats and magnitudes the other. */
 typedef struct tap_sums {
     tap_lanes sum, square; /* of finite floats */
     double min; /* not beside max: a compiler would load both at once and wait for two stores */
