@@ -23,3 +23,8 @@ file(RELATIVE_PATH TAP_PC_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" TAP_PC_PREFIX "${TAP_PC_PREFIX}")
 configure_file(cmake/tensortap.pc.in ${CMAKE_BINARY_DIR}/tensortap.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/tensortap.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Shell completion, where bash and zsh look for it.
+install(FILES completions/tensortap.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+  RENAME tensortap)
+install(FILES completions/_tensortap DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
