@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "record/verify_sites.h"
+#include "record/verify_ledger.h"
 #include "tensor/hash.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ typedef struct verify {
     bool any_loss;
     tap_source *source;
     tap_scan scan;
-    tap_sites sites;
+    tap_ledger ledger;
     uint8_t *piece;
     uint64_t passed, done, said, total; /* bytes: segments passed, position, last reported, all */
     uint32_t bad_header_said;           /* segment + 1 */
@@ -120,7 +120,7 @@ static tap_status hash_check(verify *v, int fd, uint64_t offset, uint64_t bytes,
     return TAP_OK;
 }
 
-static void corrupt(verify *v, const tap_site *site, uint32_t segment)
+static void corrupt(verify *v, const tap_ledger_item *site, uint32_t segment)
 {
     report(v, (tap_problem){.kind = TAP_PROBLEM_CORRUPT, .step = site->step, .name = site->name, .path = site->path,
                             .count = 1, .file = segment_name(v, segment),
@@ -128,7 +128,7 @@ static void corrupt(verify *v, const tap_site *site, uint32_t segment)
 }
 
 /* A BIG payload is checked when its trailer brings the hash; its segment may be passed by then. */
-static tap_status big_check(verify *v, const tap_site *big, const tap_entry *trailer)
+static tap_status big_check(verify *v, const tap_ledger_item *big, const tap_entry *trailer)
 {
     if (v->options.quick || !(trailer->has & TAP_HAS_HASH) || !big->bytes)
         return TAP_OK;
@@ -150,7 +150,7 @@ static tap_status big_check(verify *v, const tap_site *big, const tap_entry *tra
 
 /* --------------------------------------------------------------------------------------------------------- entries */
 
-static void report_state(verify *v, const tap_site *site, unsigned state, unsigned reason, uint32_t segment)
+static void report_state(verify *v, const tap_ledger_item *site, unsigned state, unsigned reason, uint32_t segment)
 {
     tap_problem_kind kind = state == TAP_RECORD_STATS_ONLY ? TAP_PROBLEM_STATS_ONLY
                             : state == TAP_RECORD_RULE     ? TAP_PROBLEM_RULE
@@ -162,7 +162,7 @@ static void report_state(verify *v, const tap_site *site, unsigned state, unsign
                             .file = segment_name(v, segment), .reason = why});
 }
 
-static void report_cut(verify *v, const tap_site *site, uint32_t segment)
+static void report_cut(verify *v, const tap_ledger_item *site, uint32_t segment)
 {
     bool ended = v->source->info.ended[0];
     report(v, (tap_problem){.kind = ended ? TAP_PROBLEM_MISSING : TAP_PROBLEM_TORN, .step = site->step,
@@ -171,18 +171,18 @@ static void report_cut(verify *v, const tap_site *site, uint32_t segment)
                                             : tap__reason_text(TAP_REASON_KILLED)});
 }
 
-static tap_status check_value(verify *v, const tap_entry *entry, const tap_site *site, uint32_t segment,
+static tap_status check_value(verify *v, const tap_entry *entry, const tap_ledger_item *site, uint32_t segment,
                               uint64_t offset, bool cut)
 {
     v->result.records++;
     v->result.bytes += entry->payload_bytes;
     if (entry->type == TAP_ENTRY_BIG) {
-        tap_site big = *site;
+        tap_ledger_item big = *site;
         big.seq = entry->seq;
         big.segment = segment;
         big.offset = offset + entry->payload_offset;
         big.bytes = entry->payload_bytes;
-        return tap__sites_add_big(&v->sites, &big) ? TAP_OK : tap_fail_nomem(v->err);
+        return tap__ledger_add_big(&v->ledger, &big) ? TAP_OK : tap_fail_nomem(v->err);
     }
     if (cut) {
         report_cut(v, site, segment);
@@ -201,17 +201,17 @@ static tap_status check_value(verify *v, const tap_entry *entry, const tap_site 
 
 static tap_status check_trailer(verify *v, const tap_entry *entry)
 {
-    tap_site *big = tap__sites_take_big(&v->sites, entry->ref);
+    tap_ledger_item *big = tap__ledger_take_big(&v->ledger, entry->ref);
     if (!big) /* its entry was lost, which the gap in seq has told */
         return TAP_OK;
     if (entry->state != TAP_RECORD_WHOLE)
         report_state(v, big, entry->state, entry->reason, big->segment);
     tap_status status = entry->state == TAP_RECORD_WHOLE ? big_check(v, big, entry) : TAP_OK;
-    tap__site_free(big);
+    tap__ledger_item_free(big);
     return status;
 }
 
-static void check_lost(verify *v, const tap_entry *entry, const tap_site *site)
+static void check_lost(verify *v, const tap_entry *entry, const tap_ledger_item *site)
 {
     tap_reason reason = (tap_reason)entry->reason;
     report(v, (tap_problem){.kind = tap__reason_is_rule(reason)        ? TAP_PROBLEM_RULE
@@ -222,24 +222,24 @@ static void check_lost(verify *v, const tap_entry *entry, const tap_site *site)
                             .reason = tap__reason_text(reason)});
 }
 
-static tap_status check_site(verify *v, const tap_entry *entry, const tap_site *site, uint32_t segment,
+static tap_status check_site(verify *v, const tap_entry *entry, const tap_ledger_item *site, uint32_t segment,
                              uint64_t offset, bool cut)
 {
     bool ok = true;
     switch (entry->type) {
-    case TAP_ENTRY_DECLARE: ok = tap__sites_declare(&v->sites, site->name); break;
+    case TAP_ENTRY_DECLARE: ok = tap__ledger_declare(&v->ledger, site->name); break;
     case TAP_ENTRY_LOST:
-        ok = tap__sites_ran(&v->sites, site->name);
+        ok = tap__ledger_ran(&v->ledger, site->name);
         check_lost(v, entry, site);
         break;
     default:
-        ok = tap__sites_ran(&v->sites, site->name);
+        ok = tap__ledger_ran(&v->ledger, site->name);
         if (ok && (entry->flags & TAP_SAVE_SLOT))
-            ok = tap__sites_slot(&v->sites, site);
+            ok = tap__ledger_slot(&v->ledger, site);
         else if (entry->flags & TAP_SAVE_SLOT_GONE)
-            tap__sites_slot_gone(&v->sites, site);
+            tap__ledger_slot_gone(&v->ledger, site);
         else if (ok) {
-            tap__sites_value(&v->sites, site);
+            tap__ledger_value(&v->ledger, site);
             return check_value(v, entry, site, segment, offset, cut);
         }
     }
@@ -259,7 +259,7 @@ static tap_status check_entry(verify *v, const tap_entry *entry, tap_decoded *de
         return TAP_OK;
     TAP_TRY(status);
     const tap_record *record = &decoded->record;
-    tap_site site = {.name = (char *)record->name, .path = (char *)record->path, .step = record->step,
+    tap_ledger_item site = {.name = (char *)record->name, .path = (char *)record->path, .step = record->step,
                      .call = record->call, .kind = (uint8_t)record->kind};
     return check_site(v, entry, &site, segment, offset, cut);
 }
@@ -329,17 +329,17 @@ static tap_status scan_all(verify *v, tap_decoded *decoded)
 
 /* ------------------------------------------------------------------------------------------------ the attempt's end */
 
-static void on_open_site(void *user, const tap_site *site, tap_site_kind kind)
+static void on_open_site(void *user, const tap_ledger_item *site, tap_ledger_table kind)
 {
     verify *v = user;
     switch (kind) {
-    case TAP_SITE_SLOT:
+    case TAP_LEDGER_SLOT:
         report(v, (tap_problem){.kind = TAP_PROBLEM_SLOT, .step = site->step, .name = site->name, .path = site->path,
                                 .count = 1,
                                 .reason = site->gone ? tap_text("its hook was removed before the value came")
                                                      : tap_text("announced, but the value never came")});
         break;
-    case TAP_SITE_BIG:
+    case TAP_LEDGER_BIG:
         report(v, (tap_problem){.kind = TAP_PROBLEM_TORN, .step = site->step, .name = site->name, .path = site->path,
                                 .count = 1, .file = segment_name(v, site->segment),
                                 .reason = tap__reason_text(TAP_REASON_KILLED)});
@@ -397,7 +397,7 @@ static tap_status attempt_end(verify *v)
     uint64_t missing = info->ended[0] && info->entries > v->scan.next_seq ? info->entries - v->scan.next_seq : 0;
     report_gap(v, missing);
     if (!v->source->live) {
-        if (!tap__sites_each_open(&v->sites, on_open_site, v))
+        if (!tap__ledger_each_open(&v->ledger, on_open_site, v))
             return tap_fail_nomem(v->err);
         report_end(v);
     }
@@ -424,7 +424,7 @@ static tap_status verify_attempt(verify *v)
     v->passed += v->scan.file_bytes;
     tap__decoded_free(&decoded);
     tap__scan_close(&v->scan);
-    tap__sites_free(&v->sites);
+    tap__ledger_free(&v->ledger);
     return status;
 }
 
