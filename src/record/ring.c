@@ -20,6 +20,19 @@
 #define POS_MASK ((1ull << POS_BITS) - 1)
 #define SEQ_MASK ((1ull << (64 - POS_BITS)) - 1)
 
+/* The thread sanitizer cannot see the writer's process, through which a range passes from the thread that committed it
+ * to the one that reserves its place again. Both ends of that hand-over are told here instead. */
+#if defined(__SANITIZE_THREAD__)
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+static char handed_over;
+#define HAND_OVER_TAKE() __tsan_acquire(&handed_over)
+#define HAND_OVER_GIVE() __tsan_release(&handed_over)
+#else
+#define HAND_OVER_TAKE() ((void)0)
+#define HAND_OVER_GIVE() ((void)0)
+#endif
+
 static uint64_t round_up(uint64_t value, uint64_t align)
 {
     return (value + align - 1) & ~(align - 1);
@@ -195,6 +208,7 @@ static bool head_move(tap_ring *ring, head_state *s, uint64_t bytes, tap_ring_ra
     if (!atomic_compare_exchange_weak_explicit(&ring->header->head, &s->word, next, memory_order_acq_rel,
                                                memory_order_acquire))
         return false;
+    HAND_OVER_TAKE();
     tap_ring_desc *desc = tap__ring_desc(ring, s->seq);
     desc->pos = s->pos;
     desc->bytes = bytes;
@@ -245,6 +259,7 @@ bool tap__ring_reserve_piece(tap_ring *ring, uint64_t bytes, uint32_t slot, uint
 
 void tap__ring_commit(tap_ring_range *range)
 {
+    HAND_OVER_GIVE();
     atomic_store_explicit(&range->desc->word, range->seq << 2 | TAP_RING_COMMITTED, memory_order_release);
 }
 

@@ -183,7 +183,7 @@ def test_index_read_by_python(recording: pathlib.Path) -> None:
         assert texts[numbers[18]] == path
         assert numbers[27] == array.ndim
         assert numbers[28:] == list(array.shape)
-        *_, mean, norm, hashed, time_ns = struct.unpack("<8s8sddQQ", row[at:-4])
+        *_, mean, _norm, hashed, time_ns = struct.unpack("<8s8sddQQ", row[at:-4])
         if array.size:
             assert mean == pytest.approx(array.astype(np.float64).mean())
             assert hashed == hash_bytes(array.tobytes())
@@ -227,5 +227,6 @@ def test_lost_and_unfinished(tmp_path: pathlib.Path) -> None:
     segment.add(LOST, "y", step=7, count=4, reason=5)
     write_run(tmp_path / "run", [segment], ended="")
     problems = [p for p in lines("verify", "--json", tmp_path / "run") if p.get("type") == "problem"]
-    assert [(p["problem"], p["name"], p["step"], p["count"]) for p in problems][0] == ("dropped", "y", 7, 4)
+    first = problems[0]
+    assert (first["problem"], first["name"], first["step"], first["count"]) == ("dropped", "y", 7, 4)
     assert {p["problem"] for p in problems} == {"dropped", "unfinished"}
