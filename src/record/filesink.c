@@ -58,7 +58,7 @@ tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layo
     sink->kept_seq = sink->tail_seq;
     sink->kept_pos = sink->tail_pos;
     sink->kept_ns = tap__monotonic_ns();
-    sink->options.resume = atomic_load(&ring->header->writer_pid) != 0;
+    sink->options.resume = atomic_load(&ring->header->starts) != 0;
     return layout->collect_open ? layout->collect_open(&sink->options, &sink->collector, err) : TAP_OK;
 }
 
@@ -73,7 +73,11 @@ static void write_file(tap_filesink *sink, const tap_entry *entry, const tap_met
         return;
     }
     tap_tensor tensor = {(void *)(uintptr_t)payload, (tap_dtype)entry->dtype, meta->ndim, meta->shape, NULL};
-    if (tap__layout_write_file(sink->layout, sink->options.dir, file, &tensor, &err) != TAP_OK)
+    int64_t bytes = tap_tensor_bytes(&tensor);
+    tap_status status = bytes < 0 || (uint64_t)bytes != entry->payload_bytes
+                            ? tap_fail(&err, TAP_E_CORRUPT, "%s: what was saved is damaged: the program wrote over it", file)
+                            : tap__layout_write_file(sink->layout, sink->options.dir, file, &tensor, &err);
+    if (status != TAP_OK)
         lost(sink, entry, meta, &err);
     tap__free(file);
 }
@@ -94,6 +98,10 @@ void tap__filesink_take(tap_filesink *sink, const tap_ring_desc *desc)
         tap_error err;
         if (sink->collector && sink->layout->collect(sink->collector, entry, payload, &err) != TAP_OK)
             lost(sink, entry, &meta, &err);
+    }
+    if (!sane) {
+        atomic_fetch_add(&sink->ring->header->dropped, 1);
+        tap__ring_report(sink->ring, tap_text("a value is lost: the program wrote over the ring"));
     }
     bool step = sane && entry->type == TAP_ENTRY_STEP;
     tap__filesink_skip(sink, sink->tail_seq + 1, sink->tail_pos + desc->bytes);
@@ -119,11 +127,11 @@ static void release(tap_filesink *sink)
 /* What a collector holds is only in its memory: should this writer die, the next one takes it from the ring again. */
 void tap__filesink_publish(tap_filesink *sink)
 {
-    const tap_ring_header *h = sink->ring->header;
-    atomic_fetch_add_explicit(&sink->ring->header->progress, 1, memory_order_relaxed);
+    const tap_ring *ring = sink->ring;
+    atomic_fetch_add_explicit(&ring->header->progress, 1, memory_order_relaxed);
     if (!sink->collector)
         release(sink);
-    else if (sink->tail_pos - sink->kept_pos > h->data_bytes / 4 || sink->tail_seq - sink->kept_seq > h->desc_count / 4)
+    else if (sink->tail_pos - sink->kept_pos > ring->mask / 4 || sink->tail_seq - sink->kept_seq > ring->desc_mask / 4)
         tap__filesink_flush(sink, true);
 }
 

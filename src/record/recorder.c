@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "record/filesink.h"
+#include "record/seglog.h"
 #include "record/writer.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@
 #define CHILD_RING_BYTES (8 * MIB)
 #define MIND_NS 200000000ull
 #define START_MS 20000
+#define START_PAUSE_NS 30000000000ull
 
 /* ---------------------------------------------------------------------------------------------- the open recorders */
 
@@ -38,24 +40,25 @@ static void after_fork_in_child(void)
     atomic_fetch_add(&fork_generation, 1);
 }
 
-/* Recorders left open are closed at exit, so that their files are final when the process is gone. A forked child has a
- * copy of its parent's list, which is none of its business. */
-static void close_at_exit(void)
+static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_error *err);
+
+/* Recorders left open are ended at exit, so that their files are final when the process is gone. They are not freed:
+ * other threads may still be saving. A forked child has a copy of its parent's list, which is none of its business. */
+static void end_at_exit(void)
 {
-    while (registry_pid == getpid()) {
-        pthread_mutex_lock(&registry_lock);
-        tap_recorder *rec = registry_first;
-        pthread_mutex_unlock(&registry_lock);
-        if (!rec)
-            return;
-        tap_recorder_close(rec, NULL);
-    }
+    if (registry_pid != getpid())
+        return;
+    pthread_mutex_lock(&registry_lock);
+    for (tap_recorder *rec = registry_first; rec; rec = rec->next)
+        recorder_end(rec, atomic_load(&rec->session), NULL);
+    pthread_mutex_unlock(&registry_lock);
 }
 
 static void registry_start(void)
 {
+    registry_pid = getpid();
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    atexit(close_at_exit);
+    atexit(end_at_exit);
 }
 
 static void registry_add(tap_recorder *rec)
@@ -145,7 +148,8 @@ static uint64_t memory_limit(void)
 
 static uint64_t default_ring_bytes(void)
 {
-    uint64_t share = memory_limit() / 32 / (uint64_t)number_from_environment("LOCAL_WORLD_SIZE", NULL, 1);
+    int local = number_from_environment("LOCAL_WORLD_SIZE", NULL, 1);
+    uint64_t share = memory_limit() / 32 / (uint64_t)(local > 0 ? local : 1);
     return share < 256 * MIB ? share : 256 * MIB;
 }
 
@@ -191,6 +195,9 @@ static tap_status options_take(tap_recorder *rec, const tap_options *given, tap_
         o->device_index = number_from_environment("LOCAL_RANK", NULL, 0);
     if (!o->ring_bytes)
         o->ring_bytes = default_ring_bytes();
+    if (o->ring != TAP_RING_FILE && o->ring_bytes > memory_limit() / 2)
+        return tap_fail(err, TAP_E_INVALID, "a ring of %llu bytes is more than half of the memory there is (%llu); choose "
+                        "a smaller ring_bytes", (unsigned long long)o->ring_bytes, (unsigned long long)memory_limit());
     if (!o->segment_bytes)
         o->segment_bytes = 1024 * MIB;
     if (o->stall_ms <= 0)
@@ -246,32 +253,20 @@ static void *writer_thread(void *argument)
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are the application's */
-    if (tap__writer_run(&session->ring, TAP_WRITER_THREAD, &err) != TAP_OK)
-        tap__log(TAP_LOG_ERROR, "%s", err.message);
-    atomic_store(&session->ring.header->finished, 1);
-    tap__ring_publish_tail(&session->ring, atomic_load(&session->ring.header->tail_seq),
-                           atomic_load(&session->ring.header->tail_pos));
+    if (tap__writer_run(&session->ring, TAP_WRITER_THREAD, &err) != TAP_OK) {
+        atomic_store(&session->thread_failed, true);
+        tap__ring_report(&session->ring, err.message);
+    }
     return NULL;
 }
 
-static tap_status start_thread(tap_session *session, tap_error *err)
-{
-    int failed = pthread_create(&session->thread, NULL, writer_thread, session);
-    if (failed) {
-        errno = failed;
-        return tap_fail_errno(err, TAP_E_IO, "cannot start a thread to write with");
-    }
-    session->has_thread = true;
-    return TAP_OK;
-}
-
 /* Waits until the new writer says hello. */
-static bool writer_came(tap_session *session, int32_t old_pid, uint32_t errors)
+static bool writer_came(tap_session *session, uint32_t starts, uint32_t errors)
 {
     tap_ring_header *h = session->ring.header;
     for (uint64_t start = tap__monotonic_ns(); tap__monotonic_ns() - start < START_MS * 1000000ull;) {
         uint32_t seen = atomic_load(&h->tail_futex);
-        if (atomic_load(&h->writer_pid) != old_pid)
+        if (atomic_load(&h->starts) != starts)
             return true;
         if (atomic_load(&h->error_count) != errors)
             return false;
@@ -280,15 +275,41 @@ static bool writer_came(tap_session *session, int32_t old_pid, uint32_t errors)
     return false;
 }
 
+/* The lock keeps out a process that was started, given up on and comes after all. */
+static tap_status start_thread(tap_session *session, tap_error *err)
+{
+    tap_ring_header *h = session->ring.header;
+    uint32_t starts = atomic_load(&h->starts), errors = atomic_load(&h->error_count);
+    int lock_fd;
+    if (!tap__ring_take_lock(&session->ring, &lock_fd))
+        return TAP_OK;
+    int failed = pthread_create(&session->thread, NULL, writer_thread, session);
+    if (failed) {
+        if (lock_fd >= 0)
+            close(lock_fd);
+        errno = failed;
+        return tap_fail_errno(err, TAP_E_IO, "cannot start a thread to write with");
+    }
+    session->has_thread = true;
+    session->lock_fd = lock_fd;
+    if (writer_came(session, starts, errors) || !atomic_load(&session->thread_failed))
+        return TAP_OK; /* a slow one is waited for by those who need it */
+    pthread_join(session->thread, NULL);
+    if (lock_fd >= 0)
+        close(lock_fd);
+    session->has_thread = false;
+    atomic_store(&session->thread_failed, false);
+    return tap_fail(err, TAP_E_IO, "the writer could not start: %.*s", (int)sizeof h->error_text, h->error_text);
+}
+
 static tap_status start_writer(tap_session *session, tap_error *err)
 {
     if (!session->command)
         return start_thread(session, err);
     tap_ring_header *h = session->ring.header;
-    int32_t old_pid = atomic_load(&h->writer_pid);
-    uint32_t errors = atomic_load(&h->error_count);
+    uint32_t starts = atomic_load(&h->starts), errors = atomic_load(&h->error_count);
     tap_status status = tap__writer_spawn(&session->ring, session->command, err);
-    if (status == TAP_OK && writer_came(session, old_pid, errors))
+    if (status == TAP_OK && writer_came(session, starts, errors))
         return TAP_OK;
     if (status == TAP_OK && atomic_load(&h->error_count) != errors)
         status = tap_fail(err, TAP_E_IO, "the writer could not start: %.400s", h->error_text);
@@ -313,6 +334,24 @@ static tap_status start_any_writer(tap_recorder *rec, tap_session *session, tap_
     return start_thread(session, err);
 }
 
+/* Writers that die before they get anything done are started less and less often. */
+static void restart_writer(tap_recorder *rec, tap_session *session)
+{
+    uint64_t progress = atomic_load(&session->ring.header->progress), pause = session->start_pause_ns;
+    if (session->started_ns && progress == session->start_progress)
+        pause = pause ? 2 * pause : MIND_NS;
+    else
+        pause = 0;
+    session->start_pause_ns = pause < START_PAUSE_NS ? pause : START_PAUSE_NS;
+    session->start_progress = progress;
+    session->started_ns = tap__monotonic_ns();
+    if (!pause)
+        tap__log(TAP_LOG_WARNING, "the writer of %s ended; starting another one, nothing is lost", session->dir);
+    tap_error err;
+    if (start_any_writer(rec, session, &err) != TAP_OK)
+        tap__recorder_tell(rec, TAP_TOLD_RESTART, &err);
+}
+
 void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now)
 {
     if (!session->has_ring || session->has_thread || atomic_load(&session->ring.header->finished))
@@ -324,14 +363,10 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
     if (tap__ring_writer_alive(&session->ring))
         return;
     pthread_mutex_lock(&session->lock);
-    tap_error err;
     bool finished = atomic_load(&session->ring.header->finished);
-    if (!finished && !session->has_thread && !tap__ring_writer_alive(&session->ring)) {
-        tap__log(TAP_LOG_WARNING, "the writer of %s ended; starting another one, nothing is lost", session->dir);
-        tap_status status = start_any_writer(rec, session, &err);
-        if (status != TAP_OK)
-            tap__recorder_tell(rec, TAP_TOLD_WRITER, &err);
-    }
+    if (!finished && !session->has_thread && ns - session->started_ns >= session->start_pause_ns &&
+        !tap__ring_writer_alive(&session->ring))
+        restart_writer(rec, session);
     pthread_mutex_unlock(&session->lock);
 }
 
@@ -339,8 +374,15 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
 
 static void session_free(tap_session *session)
 {
-    if (session->has_thread)
+    if (session->has_thread && !atomic_load(&session->ring.header->finished)) {
+        pthread_detach(session->thread); /* it hangs in the disk: better to leak what it uses than to hang with it */
+        return;
+    }
+    if (session->has_thread) {
         pthread_join(session->thread, NULL);
+        if (session->lock_fd >= 0)
+            close(session->lock_fd);
+    }
     if (session->has_ring)
         tap__ring_close(&session->ring);
     tap__namer_free(session->namer);
@@ -486,7 +528,7 @@ tap_session *tap__recorder_session(tap_recorder *rec)
         return atomic_load_explicit(&rec->session, memory_order_relaxed);
     /* The first save in a forked child. The parent's session stays as it is: its locks may be held by threads that do
      * not exist here. */
-    if (atomic_exchange(&rec->opening, true)) {
+    if (atomic_exchange(&rec->opening, now) == now) {
         while (atomic_load(&rec->generation) != now)
             usleep(1000);
         return atomic_load(&rec->session);
@@ -498,7 +540,6 @@ tap_session *tap__recorder_session(tap_recorder *rec)
         tap__recorder_tell(rec, 0, &err);
     atomic_store(&rec->session, session);
     atomic_store(&rec->generation, now);
-    atomic_store(&rec->opening, false);
     return session;
 }
 
@@ -510,11 +551,19 @@ bool tap__recorder_wants_step(const tap_recorder *rec, int64_t step)
     return tap__ranges_contain(&rec->steps, step) && (every <= 1 || step % every == 0);
 }
 
+static bool should_be_active(const tap_recorder *rec)
+{
+    return rec->rank_wanted && !atomic_load(&rec->paused) && atomic_load(&rec->frozen_after) == INT64_MAX &&
+           !atomic_load(&rec->ended) && tap__recorder_wants_step(rec, atomic_load(&rec->step));
+}
+
+/* Another thread may pause or step meanwhile: whoever stores last has looked at everything after it. */
 static void set_active(tap_recorder *rec)
 {
-    bool active = rec->rank_wanted && !atomic_load(&rec->paused) && !atomic_load(&rec->frozen) &&
-                  tap__recorder_wants_step(rec, atomic_load(&rec->step));
-    atomic_store(&rec->active, active);
+    bool active;
+    do
+        atomic_store(&rec->active, active = should_be_active(rec));
+    while (active != should_be_active(rec));
 }
 
 void tap_set_enabled(tap_recorder *rec, bool enabled)
@@ -542,6 +591,8 @@ tap_status tap_recorder_open(const tap_options *options, tap_recorder **out, tap
     pthread_mutex_init(&rec->error_lock, NULL);
     tap_status status = options_take(rec, options, err);
     atomic_store(&rec->generation, atomic_load(&fork_generation));
+    atomic_store(&rec->opening, atomic_load(&fork_generation));
+    atomic_store(&rec->frozen_after, INT64_MAX);
     atomic_store(&rec->step, rec->options.first_step);
     tap_error local;
     if (status == TAP_OK && rec->rank_wanted) {
@@ -578,8 +629,9 @@ tap_status tap_set_step(tap_recorder *rec, int64_t step)
         tap__recorder_mind_writer(rec, session, false);
         tap__recorder_hear(rec, session);
     }
-    atomic_store(&rec->step, step);
-    if (rec->options.freeze_on_nan && atomic_load(&rec->bad_seen) && !atomic_exchange(&rec->frozen, true))
+    int64_t ended = atomic_exchange(&rec->step, step), not_frozen = INT64_MAX;
+    if (rec->options.freeze_on_nan && atomic_load(&rec->bad_seen) &&
+        atomic_compare_exchange_strong(&rec->frozen_after, &not_frozen, ended))
         tap__log(TAP_LOG_WARNING, "%s: a NaN or infinity was seen before step %lld; recording is frozen",
                  rec->options.dir, (long long)step);
     set_active(rec);
@@ -634,6 +686,12 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
     }
 }
 
+static tap_status sync_status(tap_session *session, tap_error *err)
+{
+    errno = atomic_load(&session->ring.header->sync_errno);
+    return errno ? tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", session->dir) : TAP_OK;
+}
+
 tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
 {
     tap_session *session = rec && rec->rank_wanted ? tap__recorder_session(rec) : NULL;
@@ -647,7 +705,7 @@ tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
         ;
     tap_status status = wait_for_writer(rec, session, flush_is_done, want, timeout_ms, err);
     tap__recorder_hear(rec, session);
-    return status;
+    return status == TAP_OK ? sync_status(session, err) : status;
 }
 
 void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
@@ -656,7 +714,10 @@ void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
     out->writer_pid = -1;
     out->filtered = atomic_load(&rec->filtered);
     tap_session *session = atomic_load(&rec->session);
-    if (!session || !session->has_ring || atomic_load(&rec->generation) != atomic_load(&fork_generation))
+    if (!session || atomic_load(&rec->generation) != atomic_load(&fork_generation))
+        return;
+    out->dropped = atomic_load(&session->dropped);
+    if (!session->has_ring)
         return;
     tap_ring_header *h = session->ring.header;
     out->saved = atomic_load(&h->saved);
@@ -669,31 +730,46 @@ void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
     out->writer_pid = atomic_load(&h->writer_pid);
 }
 
-tap_status tap_recorder_close(tap_recorder *rec, tap_error *err)
+/* Waits until everything is in its files. The session stays: it is freed by tap_recorder_close only. */
+static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_error *err)
 {
-    if (!rec)
+    if (atomic_exchange(&rec->ended, true))
         return TAP_OK;
+    set_active(rec);
+    if (!session)
+        return TAP_OK;
+    tap__save_losses(rec, session);
     tap_status status = TAP_OK;
-    bool ours = atomic_load(&rec->generation) == atomic_load(&fork_generation);
-    tap_session *session = ours ? atomic_load(&rec->session) : NULL; /* a child frees nothing of its parent's */
-    atomic_store(&rec->active, false);
-    registry_remove(rec);
-    if (session)
-        tap__save_losses(rec, session);
-    if (session && session->has_ring) {
+    if (session->has_ring) {
         tap_ring_header *h = session->ring.header;
         atomic_fetch_add(&h->filtered, atomic_load(&rec->filtered));
         atomic_store(&h->closed, 1);
         status = wait_for_writer(rec, session, finish_is_done, 0, -1, err);
         tap__recorder_hear(rec, session);
+        if (status == TAP_OK)
+            status = sync_status(session, err);
     }
-    uint64_t lost = session ? atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped) : 0;
+    uint64_t lost = atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped);
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
                           (unsigned long long)lost, session->dir);
+    return status;
+}
+
+tap_status tap_recorder_close(tap_recorder *rec, tap_error *err)
+{
+    if (!rec)
+        return TAP_OK;
+    registry_remove(rec);
+    if (atomic_load(&rec->generation) != atomic_load(&fork_generation)) { /* a child frees nothing of its parent's */
+        atomic_store(&rec->ended, true);
+        set_active(rec);
+        return TAP_OK;
+    }
+    tap_session *session = atomic_load(&rec->session);
+    tap_status status = recorder_end(rec, session, err);
     if (session)
         session_free(session);
-    if (ours)
-        recorder_free(rec);
+    recorder_free(rec);
     return status;
 }

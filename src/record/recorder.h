@@ -22,8 +22,11 @@ typedef struct tap_session {
     char *command;             /* NULL: a thread is the writer */
     bool has_thread;
     pthread_t thread;
+    int lock_fd;                   /* of the thread: the writer's lock */
+    _Atomic bool thread_failed;    /* it could not start */
     _Atomic uint64_t dropped;      /* where there is no ring to count in */
     _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */
+    uint64_t started_ns, start_progress, start_pause_ns; /* of the newest writer; doubles while they die at once */
     _Atomic uint32_t errors_seen;
     _Atomic uint64_t stalled_at;   /* progress at which the writer was given up on, + 1; 0: all is well */
 } tap_session;
@@ -35,18 +38,20 @@ struct tap_recorder {
     _Atomic(tap_session *) session;
     _Atomic uint32_t generation;   /* of forks, of the process the session belongs to */
     _Atomic bool active;           /* a save is to do anything: not paused, frozen or filtered by step or rank */
-    _Atomic bool paused, frozen, bad_seen;
+    _Atomic bool paused, bad_seen;
+    _Atomic int64_t frozen_after;  /* the last step to record; INT64_MAX: not frozen */
     bool rank_wanted;
     _Atomic int64_t step;
     _Atomic uint64_t filtered;     /* by the rank, step and enabled filters: not in the ring's count */
-    _Atomic bool opening;          /* a child is making its session */
+    _Atomic uint32_t opening;      /* the generation whose session was begun by some thread */
+    _Atomic bool ended;            /* closed, at exit without being freed: other threads may still save */
     pthread_mutex_t error_lock;
     tap_error error;
     uint32_t told;                 /* TOLD_* bits: what was said once */
     tap_recorder *next;            /* in the list of open recorders */
 };
 
-enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16 };
+enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
 tap_session *tap__recorder_session(tap_recorder *rec);

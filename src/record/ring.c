@@ -1,6 +1,7 @@
 /* ring.c - the shared memory ring: mapping, reserving, waiting. */
 #include "record/ring.h"
 
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOCK_TRIES 100
 #define POS_BITS 36
 #define POS_MASK ((1ull << POS_BITS) - 1)
 #define SEQ_MASK ((1ull << (64 - POS_BITS)) - 1)
@@ -62,6 +64,7 @@ static tap_status ring_map(tap_ring *ring, const tap_ring_header *shape, tap_err
     ring->descs = (tap_ring_desc *)(void *)(at + shape->desc_offset);
     ring->data = at + ring->map_bytes;
     ring->mask = data_bytes - 1;
+    ring->desc_mask = shape->desc_count - 1;
     return TAP_OK;
 }
 
@@ -83,6 +86,17 @@ static tap_ring_header ring_shape(uint64_t data_bytes)
     return shape;
 }
 
+/* Never as a standard stream, should the program have closed one: it would print into the ring. */
+static int away_from_streams(int fd)
+{
+    if (fd < 0 || fd > 2)
+        return fd;
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), saved = errno;
+    close(fd);
+    errno = saved;
+    return moved;
+}
+
 tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_bytes, const tap_ring_config *config,
                             tap_error *err)
 {
@@ -92,8 +106,9 @@ tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_byte
         return tap_fail_nomem(err);
     *shape = ring_shape(data_bytes);
     shape->config = *config;
-    ring->fd = path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640)
-                    : memfd_create("tensortap-ring", MFD_CLOEXEC);
+    atomic_init(&shape->writer_pid, -1);
+    ring->fd = away_from_streams(path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640)
+                                      : memfd_create("tensortap-ring", MFD_CLOEXEC));
     tap_status status = TAP_OK;
     if (ring->fd < 0)
         status = tap_fail_errno(err, TAP_E_IO, "cannot create the ring %s", path ? path : "in memory");
@@ -131,7 +146,7 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err)
         status = tap_fail_nomem(err);
     else if (fstat(fd, &st) != 0)
         status = tap_fail_errno(err, TAP_E_IO, "cannot look at the ring");
-    else if (st.st_size < (off_t)sizeof *found || pread(fd, found, sizeof *found, 0) != (ssize_t)sizeof *found)
+    else if (st.st_size < (off_t)sizeof *found || tap__pread_all(fd, found, sizeof *found, 0) != (ssize_t)sizeof *found)
         status = tap_fail(err, TAP_E_FORMAT, "not a ring: too short");
     if (status == TAP_OK) {
         tap_ring_header shape = ring_shape(found->data_bytes);
@@ -197,9 +212,17 @@ uint64_t tap__ring_max_payload(const tap_ring *ring)
 /* Room is kept for entries without payload, so that statistics still pass when bytes do not. */
 static bool head_has_room(const tap_ring *ring, const head_state *s, uint64_t bytes, bool with_payload)
 {
-    uint64_t size = ring->mask + 1, descs = ring->header->desc_count;
+    uint64_t size = ring->mask + 1, descs = ring->desc_mask + 1;
     uint64_t spare = with_payload ? size / 16 : 0, spare_descs = with_payload ? descs / 16 : 0;
     return s->pos - s->tail_pos + bytes + spare <= size && s->seq - s->tail_seq + 1 + spare_descs <= descs;
+}
+
+bool tap__ring_can_hold(const tap_ring *ring, uint64_t head, uint64_t payload)
+{
+    uint64_t size = ring->mask + 1;
+    if (head > size || payload > size)
+        return false;
+    return round_up(head, TAP_PAGE) + TAP_PAGE + round_up(payload, TAP_ENTRY_ALIGN) + (payload ? size / 16 : 0) <= size;
 }
 
 static bool head_move(tap_ring *ring, head_state *s, uint64_t bytes, tap_ring_range *out)
@@ -334,14 +357,15 @@ static int ring_reopen(const tap_ring *ring)
 
 bool tap__ring_take_lock(const tap_ring *ring, int *lock_fd)
 {
-    int fd = ring_reopen(ring);
-    if (fd < 0)
-        return false;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        close(fd);
-        return false;
+    int fd = *lock_fd = ring_reopen(ring);
+    /* who only asks has the lock for an instant: try for a while */
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (i == LOCK_TRIES) {
+            close(fd);
+            return false;
+        }
+        usleep(2000);
     }
-    *lock_fd = fd;
     return true;
 }
 

@@ -36,28 +36,28 @@ typedef struct tap_ring_desc {
 } tap_ring_desc;
 _Static_assert(sizeof(tap_ring_desc) == 64, "a descriptor is one cache line");
 
+/* A large tensor on its way through the ring, as the writer sees it. */
+typedef struct tap_ring_big {
+    uint64_t seq;
+    uint64_t offset;    /* of its payload in the segment */
+    uint64_t bytes;
+    uint32_t segment;
+    uint32_t discard;   /* a tap_reason, not 0: pieces are dropped, the trailer says so */
+} tap_ring_big;
+
 /* What a restarted writer needs to go on exactly where the last one stopped. Two copies, one valid. */
 typedef struct tap_ring_checkpoint {
     uint64_t tail_seq, tail_pos;
     uint64_t base;            /* file offset of a position = position + base (mod 2^64), in the current segment */
     uint32_t segment, first_segment;
     uint64_t segment_end;     /* bytes of the current segment in use */
-    uint64_t records, bytes, torn, named_losses, stats_only;
+    uint64_t records, bytes, torn, stats_only;
     uint64_t absent;          /* sequence numbers since the last entry that leave none in the log */
     uint64_t written;         /* bytes written to all segments */
     uint64_t on_disk;         /* of those, not deleted again */
+    tap_ring_big big[TAP_RING_BIG_SLOTS];
 } tap_ring_checkpoint;
 
-/* A large tensor on its way through the ring. */
-typedef struct tap_ring_big {
-    uint64_t seq;
-    uint64_t offset;    /* of its payload in the segment */
-    uint64_t bytes;
-    uint32_t segment;
-    uint32_t discard;   /* no room on disk: pieces are dropped, the trailer says so */
-} tap_ring_big;
-
-/* Why producers are to leave bytes out now: a tap_reason, 0 for "all is well". */
 typedef struct tap_ring_config {
     char dir[4096];          /* absolute */
     char dir_shown[4096];    /* as the user wrote it */
@@ -91,12 +91,13 @@ typedef struct tap_ring_header {
     _Atomic uint64_t flush_want, flush_done; /* sequence numbers */
     _Atomic uint32_t closed;                 /* the producer is done */
     _Atomic uint32_t finished;               /* the writer is done: files are final */
-    _Atomic int32_t writer_pid;
-    _Atomic uint32_t degraded;               /* tap_reason: producers leave payloads out */
+    _Atomic int32_t writer_pid;              /* 0: a thread, -1: none yet */
+    _Atomic uint32_t starts;                 /* writers that came so far */
+    _Atomic int32_t sync_errno;              /* the disk could not be made to keep what it took; stays */
+    _Atomic uint32_t degraded;               /* a tap_reason, not 0: producers leave payloads out */
     _Atomic uint64_t written_bytes;
     _Alignas(64) _Atomic uint64_t saved, saved_bytes, filtered, stats_only, dropped, named;
-    _Atomic uint64_t big_slots;              /* bit set: slot in use */
-    tap_ring_big big[TAP_RING_BIG_SLOTS];    /* written by the writer only */
+    _Atomic uint64_t big_slots;              /* bit set: slot in use by a producer */
     _Atomic uint32_t checkpoint_valid;       /* which of the two */
     tap_ring_checkpoint checkpoint[2];
     _Atomic uint32_t error_count;            /* the writer's problems; the text of the newest is below */
@@ -108,6 +109,7 @@ typedef struct tap_ring {
     tap_ring_desc *descs;
     uint8_t *data;       /* data_bytes, mapped twice */
     uint64_t mask;       /* data_bytes - 1 */
+    uint64_t desc_mask;  /* both are ours: the header may be written over by a damaged program */
     size_t map_bytes;    /* header and descriptors */
     int fd;
 } tap_ring;
@@ -135,6 +137,8 @@ bool tap__ring_reserve(tap_ring *ring, uint64_t head, uint64_t payload, bool pag
 /* The same for a piece of a large tensor; the range's data is page-aligned, of `bytes` bytes. */
 bool tap__ring_reserve_piece(tap_ring *ring, uint64_t bytes, uint32_t slot, uint64_t offset, tap_ring_range *out);
 void tap__ring_commit(tap_ring_range *range);
+/* Could such an entry ever be reserved, were the ring empty? */
+bool tap__ring_can_hold(const tap_ring *ring, uint64_t head, uint64_t payload);
 /* The largest payload that fits one entry; more streams through in pieces. */
 uint64_t tap__ring_max_payload(const tap_ring *ring);
 
@@ -142,7 +146,8 @@ uint64_t tap__ring_max_payload(const tap_ring *ring);
 uint64_t tap__ring_head_seq(tap_ring *ring);
 uint64_t tap__ring_used(tap_ring *ring);
 
-/* Slots for large tensors; -1: all in use. */
+/* Slots for large tensors, -1: all in use. Taken before the BIG entry is reserved, given back after the TRAILER was or
+ * could not be: so in the order of the ring the next user comes after the last one, whatever the writer does. */
 int tap__ring_take_slot(tap_ring *ring);
 void tap__ring_give_slot(tap_ring *ring, int slot);
 
@@ -157,7 +162,7 @@ static inline uint8_t *tap__ring_at(const tap_ring *ring, uint64_t pos)
 }
 static inline tap_ring_desc *tap__ring_desc(const tap_ring *ring, uint64_t seq)
 {
-    return &ring->descs[seq & (ring->header->desc_count - 1)];
+    return &ring->descs[seq & ring->desc_mask];
 }
 static inline bool tap__ring_is(const tap_ring_desc *desc, uint64_t seq, tap_ring_state state)
 {
@@ -167,7 +172,8 @@ static inline bool tap__ring_is(const tap_ring_desc *desc, uint64_t seq, tap_rin
 void tap__ring_publish_tail(tap_ring *ring, uint64_t seq, uint64_t pos);
 void tap__ring_sleep(tap_ring *ring, uint32_t seen, int timeout_ms);
 
-/* Is another process holding the writer's lock on this ring? take: become the writer; the lock goes with *lock_fd. */
+/* Is a writer holding the lock on this ring? take: become the writer; the lock goes with *lock_fd, which is -1 where
+ * there is no /proc to make it with. False: there is one already. */
 bool tap__ring_writer_alive(const tap_ring *ring);
 bool tap__ring_take_lock(const tap_ring *ring, int *lock_fd);
 

@@ -67,14 +67,14 @@ static bool wait_for_room(save_job *job, room_wait *wait, uint32_t seen)
     tap_ring_header *h = s->ring.header;
     uint64_t progress = atomic_load(&h->progress), now = tap__monotonic_ns();
     uint64_t given_up = atomic_load(&s->stalled_at);
+    tap__recorder_mind_writer(job->rec, s, false);
+    tap__recorder_hear(job->rec, s);
     if (given_up && given_up - 1 == progress)
         return false;
     atomic_store(&s->stalled_at, 0);
     if (!wait->since_ns || wait->progress != progress)
         *wait = (room_wait){now, progress};
     tap__ring_wake_writer(&s->ring);
-    tap__recorder_mind_writer(job->rec, s, false);
-    tap__recorder_hear(job->rec, s);
     tap__ring_wait_tail(&s->ring, seen, WAIT_MS);
     if (now - wait->since_ns < (uint64_t)job->rec->options.stall_ms * 1000000u)
         return true;
@@ -102,7 +102,8 @@ static bool make_room(save_job *job, uint64_t head, bool page, tap_ring_range *r
         if (tap__ring_reserve(ring, head, job->payload, page, range, payload_at))
             return true;
         tap_full_policy full = job->rec->options.full;
-        if (full == TAP_FULL_BLOCK && wait_for_room(job, &wait, seen))
+        bool fits = tap__ring_can_hold(ring, head, job->payload); /* else it never will: a name as long as the ring */
+        if (fits && full == TAP_FULL_BLOCK && wait_for_room(job, &wait, seen))
             continue;
         if (!job->payload || full == TAP_FULL_DROP)
             return false;
@@ -112,6 +113,15 @@ static bool make_room(save_job *job, uint64_t head, bool page, tap_ring_range *r
     }
 }
 
+static void count_saved(const save_job *job, uint64_t bytes)
+{
+    tap_ring_header *h = job->session->ring.header;
+    atomic_fetch_add_explicit(&h->saved, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->saved_bytes, bytes, memory_order_relaxed);
+    if (job->state == TAP_RECORD_STATS_ONLY)
+        atomic_fetch_add_explicit(&h->stats_only, 1, memory_order_relaxed);
+}
+
 static void wake_when_due(tap_ring *ring)
 {
     tap_ring_header *h = ring->header;
@@ -119,7 +129,7 @@ static void wake_when_due(tap_ring *ring)
         return;
     uint64_t used = tap__ring_used(ring);
     uint64_t entries = tap__ring_head_seq(ring) - atomic_load_explicit(&h->tail_seq, memory_order_relaxed);
-    if (used >= h->data_bytes / 4 || entries >= h->desc_count / 4)
+    if (used >= ring->mask / 4 || entries >= ring->desc_mask / 4)
         tap__ring_wake_writer(ring);
 }
 
@@ -293,6 +303,8 @@ static tap_status save_whole(save_job *job)
         entry->crc = tensor_crc(job->leaf.tensor);
     }
     finish_entry(job, &range, entry);
+    if (job->type == TAP_ENTRY_DATA)
+        count_saved(job, job->payload);
     return wanted_payload && !job->payload && job->state == TAP_RECORD_STATS_ONLY ? TAP_E_LOST : TAP_OK;
 }
 
@@ -328,7 +340,9 @@ static bool send_piece(save_job *job, tap_pass *pass, int slot, uint64_t offset,
     return true;
 }
 
-static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uint64_t ref, int slot, bool complete)
+/* Ends the large tensor whose BIG entry has number `ref` and total bytes; gives its slot back. */
+static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uint64_t ref, uint64_t total, int slot,
+                               bool complete)
 {
     save_job trailer = *job;
     trailer.type = TAP_ENTRY_TRAILER;
@@ -342,7 +356,9 @@ static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uin
         trailer.state = TAP_RECORD_STATS_ONLY;
         trailer.reason = TAP_REASON_RING_FULL;
     }
-    if (!make_room(&trailer, sizeof(tap_entry) + meta_bytes, false, &range, &payload_at))
+    bool room = make_room(&trailer, sizeof(tap_entry) + meta_bytes, false, &range, &payload_at);
+    tap__ring_give_slot(&job->session->ring, slot);
+    if (!room)
         return lose(job, TAP_REASON_RING_FULL); /* the reader sees a BIG entry without a trailer: torn */
     tap_entry *entry = (tap_entry *)(void *)range.data;
     range.desc->slot = (uint32_t)slot;
@@ -357,6 +373,7 @@ static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uin
         entry->has &= (uint16_t)~TAP_HAS_HASH;
     look_for_bad(job, entry);
     finish_entry(&trailer, &range, entry);
+    count_saved(&trailer, complete ? total : 0);
     return complete ? TAP_OK : TAP_E_LOST;
 }
 
@@ -393,8 +410,8 @@ static tap_status save_big(save_job *job)
 
     tap_pass pass;
     unsigned what = what_to_scan(job, true);
-    tap_status status = tap__pass_begin(&pass, job->leaf.tensor, what, NULL);
-    bool complete = status == TAP_OK;
+    bool complete = true;
+    tap__pass_begin(&pass, job->leaf.tensor, what, NULL); /* save_leaf has looked at the tensor: it cannot fail */
     uint64_t most = tap__ring_max_payload(&job->session->ring) / 2;
     uint64_t piece = most < PIECE_BYTES ? most : PIECE_BYTES;
     for (uint64_t at = 0; at < total; at += piece) {
@@ -404,7 +421,7 @@ static tap_status save_big(save_job *job)
         if (!complete)
             tap__pass_next(&pass, NULL, bytes); /* the statistics still want to see it */
     }
-    return send_trailer(job, &pass, what, range.seq, slot, complete);
+    return send_trailer(job, &pass, what, range.seq, total, slot, complete);
 }
 
 /* --------------------------------------------------------------------------------------------------- seed layouts */
@@ -450,7 +467,10 @@ static tap_status save_compat(save_job *job)
                        job->leaf.value_type != TAP_VALUE_TENSOR;
         if (!small || !travels)
             job->payload = 0;
+        bool for_writer = job->payload != 0 && job->rec->options.asynchronous && job->file;
         status = save_whole(job);
+        if (for_writer && !job->payload && status == TAP_E_LOST && job->state == TAP_RECORD_STATS_ONLY)
+            lose(job, TAP_REASON_RING_FULL); /* its file: the collector has the statistics */
     }
     tap__strbuf_free(&path);
     return status;
@@ -465,49 +485,48 @@ static tap_status save_leaf(save_job *job)
     job->payload = 0;
     if (announced)
         job->state = TAP_RECORD_SLOT;
-    if (tensor && job->leaf.value_type != TAP_VALUE_META && !announced) {
-        int64_t bytes = tap_tensor_bytes(tensor);
-        if (bytes < 0 || (bytes > 0 && !tensor->data)) {
-            tap_error err;
-            tap_fail(&err, TAP_E_INVALID, "%.200s: the tensor has an unknown dtype, more than %d dimensions, a negative "
-                     "size or no data", job->site->name, TAP_MAX_NDIM);
-            tap__recorder_tell(job->rec, TAP_TOLD_FAIL, &err);
-            job->leaf.tensor = NULL;
-            lose(job, TAP_REASON_BAD_VALUE);
-            return TAP_E_INVALID;
-        }
+    bool has_data = tensor && job->leaf.value_type != TAP_VALUE_META && !announced;
+    int64_t bytes = has_data ? tap_tensor_bytes(tensor) : 0;
+    if ((tensor && (tensor->ndim < 0 || tensor->ndim > TAP_MAX_NDIM)) || bytes < 0 || (bytes > 0 && !tensor->data)) {
+        tap_error err;
+        tap_fail(&err, TAP_E_INVALID, "%.200s: the tensor has an unknown dtype, more than %d dimensions, a negative "
+                 "size or no data", job->site->name, TAP_MAX_NDIM);
+        tap__recorder_tell(job->rec, TAP_TOLD_FAIL, &err);
+        job->leaf.tensor = NULL;
+        lose(job, TAP_REASON_BAD_VALUE);
+        return TAP_E_INVALID;
+    }
+    if (has_data) {
         bool keep = job->rec->options.keep & TAP_KEEP_TENSOR || job->leaf.value_type != TAP_VALUE_TENSOR;
         if (keep || (job->rec->options.checksum && !job->session->layout->native))
             job->payload = (uint64_t)bytes;
     }
-    tap_status status;
     if (!job->session->layout->native)
-        status = save_compat(job);
-    else if (job->payload > tap__ring_max_payload(&job->session->ring) &&
-             !atomic_load_explicit(&job->session->ring.header->degraded, memory_order_relaxed))
-        status = save_big(job);
-    else
-        status = save_whole(job);
-    tap_ring_header *h = job->session->ring.header;
-    if (h && (status == TAP_OK || status == TAP_E_LOST)) {
-        atomic_fetch_add_explicit(&h->saved, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&h->saved_bytes, job->payload, memory_order_relaxed);
-    }
-    return status;
+        return save_compat(job);
+    if (job->payload > tap__ring_max_payload(&job->session->ring) &&
+        !atomic_load_explicit(&job->session->ring.header->degraded, memory_order_relaxed))
+        return save_big(job);
+    return save_whole(job);
 }
 
-/* Finds the session and site of a save and decides whether it is wanted. False: nothing to do. */
-static bool job_begin(save_job *job, tap_recorder *rec, const char *name, const tap_save_info *info)
+/* Finds the session and site of a save and decides whether it is wanted. False: nothing to do, *status says why. */
+static bool job_begin(save_job *job, tap_recorder *rec, const char *name, const tap_save_info *info, tap_status *status)
 {
     memset(job, 0, sizeof *job);
     job->rec = rec;
     job->leaf.info = info ? info : &NO_INFO;
     job->session = tap__recorder_session(rec);
+    *status = TAP_E_LOST; /* a forked child that could not open its own recorder has said so */
     if (!job->session)
         return false;
     job->site = tap__site_table_find(&job->session->sites, name ? name : "");
-    if (!job->site)
+    *status = TAP_E_NOMEM;
+    if (!job->site) {
+        tap_ring_header *h = job->session->ring.header;
+        atomic_fetch_add_explicit(h ? &h->dropped : &job->session->dropped, 1, memory_order_relaxed);
         return false;
+    }
+    *status = TAP_OK;
     if (!job->site->wanted) {
         atomic_fetch_add_explicit(&rec->filtered, 1, memory_order_relaxed);
         return false;
@@ -532,7 +551,9 @@ static inline bool is_active(tap_recorder *rec, const tap_save_info *info)
     if (!rec)
         return false;
     if (info && info->has_step)
-        return !atomic_load_explicit(&rec->paused, memory_order_relaxed) && rec->rank_wanted &&
+        return !atomic_load_explicit(&rec->paused, memory_order_relaxed) &&
+               !atomic_load_explicit(&rec->ended, memory_order_relaxed) && rec->rank_wanted &&
+               info->step <= atomic_load_explicit(&rec->frozen_after, memory_order_relaxed) &&
                tap__recorder_wants_step(rec, info->step);
     return atomic_load_explicit(&rec->active, memory_order_relaxed);
 }
@@ -556,8 +577,9 @@ static __attribute__((noinline)) tap_status save_tensor(tap_recorder *rec, const
                                                         const tap_save_info *info)
 {
     save_job job;
-    if (!job_begin(&job, rec, name, info))
-        return TAP_OK;
+    tap_status status;
+    if (!job_begin(&job, rec, name, info, &status))
+        return status;
     job_count_call(&job);
     job.leaf.tensor = tensor;
     job.leaf.value_type = tensor || is_announcement(&job) ? TAP_VALUE_TENSOR : TAP_VALUE_NONE;
@@ -690,8 +712,8 @@ tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *
     if (!is_active(rec, info))
         return save_filtered(rec);
     tree_walk walk = {.path = TAP_STRBUF_INIT, .status = TAP_OK};
-    if (!job_begin(&walk.job, rec, name, info))
-        return TAP_OK;
+    if (!job_begin(&walk.job, rec, name, info, &walk.status))
+        return walk.status;
     job_count_call(&walk.job);
     if (walk.job.session->layout->one_file_per_value && value->type != TAP_VALUE_TENSOR)
         return save_end(&walk.job, save_in_one_file(&walk.job, value));
@@ -712,8 +734,9 @@ bool tap_wants(tap_recorder *rec, const char *name)
 tap_status tap_declare(tap_recorder *rec, const char *name, const tap_save_info *info)
 {
     save_job job;
-    if (!rec || !rec->rank_wanted || !job_begin(&job, rec, name, info) || !job.session->has_ring)
-        return TAP_OK;
+    tap_status status = TAP_OK;
+    if (!rec || !rec->rank_wanted || !job_begin(&job, rec, name, info, &status) || !job.session->has_ring)
+        return status;
     job.type = TAP_ENTRY_DECLARE;
     job.state = TAP_RECORD_DECLARED;
     return save_whole(&job);
@@ -746,10 +769,12 @@ static void tell_loss(void *user, tap_site *site)
     job.reason = (tap_reason)atomic_load(&site->lost_reason);
     job.count = lost;
     job.lost_bytes = atomic_exchange(&site->lost_bytes, 0);
-    if (save_whole(&job) == TAP_OK)
+    if (save_whole(&job) == TAP_OK) {
         atomic_fetch_add(&walk->session->ring.header->named, lost);
-    else
-        atomic_fetch_add(&site->lost, lost); /* told another time */
+    } else { /* told another time */
+        atomic_fetch_add(&site->lost_bytes, job.lost_bytes);
+        atomic_fetch_add(&site->lost, lost);
+    }
 }
 
 static void journal_loss(void *user, tap_site *site)

@@ -19,11 +19,6 @@
 #define SPACE_NS 1000000000ull
 #define SPACE_BYTES (64u << 20)
 
-struct tap_step_mark {
-    int64_t step;
-    uint32_t segment;
-};
-
 static uint64_t round_up(uint64_t value, uint64_t align)
 {
     return (value + align - 1) & ~(align - 1);
@@ -48,6 +43,34 @@ static uint64_t file_offset(const tap_seglog *log, uint64_t pos)
 
 /* ----------------------------------------------------------------------------------------------------- segments */
 
+/* After a failure the disk may have forgotten what it took: no later success makes that good. */
+static void sync_one(tap_seglog *log, tap_segment *segment)
+{
+    int failed = tap__segment_sync(segment);
+    if (!failed)
+        return;
+    char message[480];
+    snprintf(message, sizeof message, tap_text("%.300s: the disk did not keep what was written: %.80s"), log->files.dir,
+             strerror(failed));
+    atomic_store(&log->ring->header->sync_errno, failed);
+    tap__ring_report(log->ring, message);
+}
+
+void tap__seglog_sync(tap_seglog *log)
+{
+    sync_one(log, &log->segment);
+    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
+        sync_one(log, &log->extents[i]);
+}
+
+/* A file that is let go is synced no more by a later flush. */
+static void segment_leave(tap_seglog *log, tap_segment *segment)
+{
+    if (config(log)->durability >= TAP_DURABLE_FLUSH)
+        sync_one(log, segment);
+    tap__segment_close(segment);
+}
+
 static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, uint64_t seq, tap_error *err)
 {
     const tap_ring_config *c = config(log);
@@ -64,7 +87,9 @@ static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, 
     gethostname(header.host, sizeof header.host - 1);
     tap_segment next = TAP_SEGMENT_CLOSED;
     TAP_TRY(tap__segment_create(&next, &log->files, &header, err));
-    tap__segment_close(&log->segment);
+    if (c->durability >= TAP_DURABLE_FLUSH)
+        tap__segment_sync_name(&next);
+    segment_leave(log, &log->segment);
     log->segment = next;
     log->at.segment = number;
     log->at.segment_end = header.first_entry;
@@ -102,17 +127,15 @@ static void write_info(tap_seglog *log, const char *ended, bool indexed)
         tap__ring_report(log->ring, err.message);
 }
 
-/* Deletes segments in which every step is older than the last `last` ones. */
+/* Deletes the segments of all but the last `last` steps. Only steps with records count: a recording that was frozen or
+ * paused keeps what it has, however long the program goes on. */
 static void segments_expire(tap_seglog *log)
 {
-    int64_t keep_from = log->newest_step - config(log)->last; /* the newest has only begun */
-    size_t gone = 0;
-    /* a segment can go when the next mark starts in a later one and is itself no newer than the oldest step to keep */
-    while (gone + 1 < log->mark_count && log->marks[gone + 1].step <= keep_from)
-        gone++;
-    if (!gone)
+    uint64_t keep = (uint64_t)config(log)->last + 1; /* the newest has only begun */
+    if (log->mark_count <= keep)
         return;
-    uint32_t first = log->marks[gone].segment, old = log->at.first_segment;
+    size_t gone = log->mark_count - (size_t)keep;
+    uint32_t first = log->marks[gone], old = log->at.first_segment;
     log->at.first_segment = first;
     if (first != old)
         write_info(log, "", false); /* before they go: a missing segment is a loss, an expired one is not */
@@ -131,16 +154,14 @@ static void segments_expire(tap_seglog *log)
     log->mark_count -= gone;
 }
 
-static void step_mark(tap_seglog *log, int64_t step)
+static void step_mark(tap_seglog *log)
 {
-    log->newest_step = step;
-    if (config(log)->last <= 0)
-        return;
-    struct tap_step_mark *grown = tap__resize(log->marks, log->mark_count + 1, sizeof *grown);
+    log->step_has_records = false;
+    uint32_t *grown = tap__resize(log->marks, log->mark_count + 1, sizeof *grown);
     if (!grown)
         return; /* the segment is kept longer than asked */
     log->marks = grown;
-    log->marks[log->mark_count++] = (struct tap_step_mark){step, log->at.segment};
+    log->marks[log->mark_count++] = log->at.segment;
     segments_expire(log);
 }
 
@@ -162,8 +183,8 @@ static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t count, uint64_t l
 /* Writes the numbers that left no entry before this one into it. */
 static void settle_absent(tap_seglog *log, tap_entry *entry)
 {
-    if (!log->at.absent)
-        return;
+    if (entry->absent == log->at.absent)
+        return; /* compared, since a writer before us may have settled it otherwise */
     entry->absent = log->at.absent;
     tap__entry_seal(entry, entry + 1);
     log->at.absent = 0;
@@ -272,10 +293,12 @@ void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns)
 {
     tap_ring_header *h = log->ring->header;
     uint32_t why = atomic_load(&h->degraded);
-    if (!why || why == TAP_REASON_MAX_BYTES || now_ns - log->free_asked_ns < SPACE_NS)
+    if (!why || now_ns - log->free_asked_ns < SPACE_NS)
         return;
     ask_space(log, now_ns);
-    if (log->free_bytes > log->reserve + log->reserve / 2 + SPAN_BYTES) {
+    uint64_t max = config(log)->max_bytes;
+    bool below_max = !max || log->at.on_disk < max - max / 4; /* again so once old steps are deleted */
+    if (below_max && log->free_bytes > log->reserve + log->reserve / 2 + SPAN_BYTES) {
         atomic_store(&h->degraded, 0);
         tap__ring_report(log->ring, tap_text("there is room on the disk again: whole tensors are kept"));
     }
@@ -287,10 +310,11 @@ static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason re
     if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
         return;
     log->at.absent += 1 + entry->absent;
-    bool matters = entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG;
     char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
-    if (name && matters)
+    if (name && (entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG))
         tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
+    if (name && entry->type == TAP_ENTRY_LOST)
+        tap__journal_add(log->journal, name, entry->step, (tap_reason)entry->reason, entry->count, entry->ref);
     tap__free(name);
 }
 
@@ -324,11 +348,31 @@ static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_re
     tap__free(copy);
 }
 
+/* A damaged process may have written over its ring: what does not hold together is given up, never followed. */
+static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
+{
+    if (bytes < sizeof *entry || entry->magic != TAP_ENTRY_MAGIC || entry->version != 1 || entry->meta_bytes % 8 ||
+        sizeof *entry + (uint64_t)entry->meta_bytes > bytes)
+        return false;
+    if (entry->type == TAP_ENTRY_BIG)
+        return entry->payload_offset == bytes && entry->length >= bytes && entry->length <= INT64_MAX / 2 &&
+               entry->length % TAP_PAGE == bytes % TAP_PAGE && entry->payload_bytes <= entry->length - bytes;
+    return entry->length == bytes && entry->payload_offset <= bytes &&
+           entry->payload_bytes <= bytes - entry->payload_offset;
+}
+
+/* The entry at pos of a span that was looked at when it was taken; NULL where it has been written over since. */
+static const tap_entry *span_entry(const tap_seglog *log, uint64_t pos, uint64_t end)
+{
+    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
+    return entry->length <= end - pos && entry_is_sane(entry, entry->length) ? entry : NULL;
+}
+
 /* The entries of [from, to) one by one without their bytes; behind them the stream goes on at the next fitting place. */
 static void emit_span_without_payload(tap_seglog *log, uint64_t from, uint64_t to, tap_reason reason)
 {
-    for (uint64_t pos = from; pos < to;) {
-        const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
+    const tap_entry *entry;
+    for (uint64_t pos = from; pos < to && (entry = span_entry(log, pos, to));) {
         uint64_t length = entry->length;
         if (entry->type == TAP_ENTRY_SKIP)
             log->at.absent += entry->count + entry->absent;
@@ -353,14 +397,16 @@ static uint64_t span_bytes(const tap_seglog *log)
 
 bool tap__seglog_due(const tap_seglog *log)
 {
-    return span_bytes(log) >= SPAN_BYTES;
+    uint64_t unpublished = log->at.tail_pos - atomic_load_explicit(&log->ring->header->tail_pos, memory_order_relaxed);
+    uint64_t quarter = (log->ring->mask + 1) / 4;
+    return unpublished >= (quarter < SPAN_BYTES ? quarter : SPAN_BYTES);
 }
 
 /* Indexes and counts the entries that were just written as they are. */
 static void span_account(tap_seglog *log)
 {
-    for (uint64_t pos = log->span_pos; pos < log->at.tail_pos;) {
-        const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
+    const tap_entry *entry;
+    for (uint64_t pos = log->span_pos; pos < log->at.tail_pos && (entry = span_entry(log, pos, log->at.tail_pos));) {
         index_add(log, entry, file_offset(log, pos));
         count_entry(log, entry);
         pos += entry->length;
@@ -400,18 +446,6 @@ void tap__seglog_publish(tap_seglog *log)
     tap__ring_publish_tail(log->ring, log->at.tail_seq, log->at.tail_pos);
 }
 
-/* A damaged process may have written over its ring: what does not hold together is given up, never followed. */
-static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
-{
-    if (entry->magic != TAP_ENTRY_MAGIC || entry->version != 1 || entry->meta_bytes % 8 ||
-        sizeof *entry + (uint64_t)entry->meta_bytes > bytes)
-        return false;
-    if (entry->type == TAP_ENTRY_BIG)
-        return entry->payload_offset == bytes && entry->length >= bytes && entry->length % TAP_PAGE == bytes % TAP_PAGE;
-    return entry->length == bytes && entry->payload_offset <= bytes &&
-           entry->payload_bytes <= bytes - entry->payload_offset;
-}
-
 static void tail_move(tap_seglog *log, uint64_t seq, uint64_t pos)
 {
     log->at.tail_seq = seq;
@@ -429,9 +463,8 @@ static void maybe_new_segment(tap_seglog *log, uint64_t pos, uint64_t seq, uint6
 
 static void take_big(tap_seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
 {
-    tap_ring_big *big = &log->ring->header->big[desc->slot % TAP_RING_BIG_SLOTS];
-    tap_segment *extent = &log->extents[desc->slot % TAP_RING_BIG_SLOTS];
-    tap__segment_close(extent);
+    tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
+    segment_leave(log, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
     span_write(log);
     uint64_t pos = desc->pos, bytes = desc->bytes;
     *big = (tap_ring_big){seq, 0, entry->payload_bytes, log->at.segment, 0};
@@ -461,30 +494,42 @@ static void take_big(tap_seglog *log, tap_ring_desc *desc, tap_entry *entry, uin
     log->span_seq = log->at.tail_seq;
 }
 
+static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big *big, tap_segment *extent)
+{
+    int failed = 0;
+    if (extent->fd < 0 && tap__segment_reopen(extent, &log->files, big->segment, NULL) != TAP_OK)
+        failed = EIO;
+    uint64_t bytes = desc->piece_bytes;
+    /* whole pages keep the write direct; the extent has room for them */
+    if (desc->piece_offset + bytes == big->bytes)
+        bytes = round_up(bytes, TAP_PAGE);
+    if (!failed)
+        failed = tap__segment_write(extent, tap__ring_at(log->ring, desc->piece_pos), bytes,
+                                    big->offset + desc->piece_offset);
+    if (failed) {
+        degrade(log, reason_of(failed), failed);
+        big->discard = (uint32_t)reason_of(failed);
+        return;
+    }
+    log->at.written += bytes;
+    log->free_bytes -= bytes < log->free_bytes ? bytes : log->free_bytes;
+    atomic_fetch_add_explicit(&log->ring->header->written_bytes, bytes, memory_order_relaxed);
+}
+
+/* A piece whose owner died before it was filled has no bytes. */
 static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
 {
-    tap_ring_big *big = &log->ring->header->big[desc->slot % TAP_RING_BIG_SLOTS];
-    tap_segment *extent = &log->extents[desc->slot % TAP_RING_BIG_SLOTS];
+    tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
     span_write(log);
-    if (!big->discard && desc->piece_offset <= big->bytes && desc->piece_bytes <= big->bytes - desc->piece_offset) {
-        int failed = 0;
-        if (extent->fd < 0 && tap__segment_reopen(extent, &log->files, big->segment, NULL) != TAP_OK)
-            failed = EIO;
-        uint64_t bytes = desc->piece_bytes;
-        /* whole pages keep the write direct; the extent has room for them */
-        if (desc->piece_offset + bytes == big->bytes)
-            bytes = round_up(bytes, TAP_PAGE);
-        if (!failed)
-            failed = tap__segment_write(extent, tap__ring_at(log->ring, desc->piece_pos), bytes,
-                                        big->offset + desc->piece_offset);
-        if (failed) {
-            degrade(log, reason_of(failed), failed);
-            big->discard = (uint32_t)reason_of(failed);
-        } else {
-            log->at.written += bytes;
-            atomic_fetch_add_explicit(&log->ring->header->written_bytes, bytes, memory_order_relaxed);
-        }
-    }
+    bool inside = desc->piece_offset <= big->bytes && desc->piece_bytes <= big->bytes - desc->piece_offset &&
+                  desc->piece_bytes <= desc->bytes && desc->piece_pos - desc->pos <= desc->bytes - desc->piece_bytes;
+    bool wanted = desc->piece_bytes && !big->discard;
+    if (wanted && big->segment < log->at.first_segment)
+        big->discard = TAP_REASON_LAST_N; /* its beginning is already deleted */
+    else if (wanted && !inside)
+        big->discard = TAP_REASON_BAD_VALUE;
+    else if (wanted)
+        piece_write(log, desc, big, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
     atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
     /* the piece leaves no trace in the log: what follows goes on at the same place in the file */
     log->at.base -= desc->bytes;
@@ -497,14 +542,13 @@ static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
 static void take_trailer(tap_seglog *log, const tap_ring_desc *desc, tap_entry *entry)
 {
     uint32_t slot = desc->slot % TAP_RING_BIG_SLOTS;
-    tap_ring_big *big = &log->ring->header->big[slot];
+    const tap_ring_big *big = &log->at.big[slot];
     if (big->discard) {
         entry->state = tap__reason_is_rule((tap_reason)big->discard) ? TAP_RECORD_RULE : TAP_RECORD_STATS_ONLY;
         entry->reason = (uint8_t)big->discard;
         tap__entry_seal(entry, entry + 1);
     }
-    tap__segment_close(&log->extents[slot]);
-    tap__ring_give_slot(log->ring, (int)slot);
+    segment_leave(log, &log->extents[slot]);
 }
 
 void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
@@ -524,6 +568,8 @@ void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
     }
     maybe_new_segment(log, desc.pos, seq, entry->length);
     settle_absent(log, entry);
+    if (entry->type != TAP_ENTRY_STEP)
+        log->step_has_records = true;
     if (entry->type == TAP_ENTRY_BIG) {
         take_big(log, &desc, entry, seq);
         return;
@@ -533,13 +579,12 @@ void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
     tail_move(log, seq + 1, desc.pos + desc.bytes);
     if (entry->type != TAP_ENTRY_STEP)
         return;
-    if (config(log)->last > 0) { /* so that whole segments can go when their steps are old */
+    log->newest_step = entry->step + 1;
+    if (config(log)->last > 0 && log->step_has_records) { /* so that whole segments can go when their steps are old */
         span_write(log);
         segment_start(log, log->at.segment + 1, log->at.tail_pos, log->at.tail_seq, NULL);
-        log->span_pos = log->at.tail_pos;
-        log->span_seq = log->at.tail_seq;
+        step_mark(log);
     }
-    step_mark(log, entry->step + 1);
 }
 
 void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end)
@@ -566,14 +611,6 @@ void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end)
     tail_move(log, seq_end, pos_end);
 }
 
-int tap__seglog_sync(tap_seglog *log)
-{
-    int failed = tap__segment_sync(&log->segment);
-    for (int i = 0; i < TAP_RING_BIG_SLOTS && !failed; i++)
-        failed = tap__segment_sync(&log->extents[i]);
-    return failed;
-}
-
 /* ---------------------------------------------------------------------------------------------- start and finish */
 
 tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
@@ -597,6 +634,7 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
             log->index = NULL;
     } else {
         status = tap__segment_reopen(&log->segment, &log->files, log->at.segment, err);
+        tap__segment_lock(&log->segment);
     }
     if (status != TAP_OK) {
         tap__seglog_close(log);
@@ -604,7 +642,9 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
     }
     if (tap__journal_create(&log->files, &log->journal, NULL) != TAP_OK)
         log->journal = NULL;
-    step_mark(log, log->newest_step);
+    if (c->last > 0)
+        step_mark(log);
+    log->step_has_records = log->at.tail_seq != 0; /* a writer before us may have taken some of this step */
     log->span_pos = log->at.tail_pos;
     log->span_seq = log->at.tail_seq;
     ask_space(log, tap__monotonic_ns());

@@ -21,10 +21,11 @@ typedef struct tap_seglog {
     uint64_t span_pos;           /* entries from here to at.tail_pos wait to be written */
     uint64_t span_seq;
     int64_t newest_step;
+    bool step_has_records;       /* last: the step under way counts as one of them */
     uint64_t free_bytes;         /* on the disk when last asked, less what was written since */
     uint64_t free_asked_ns;
     uint64_t reserve;            /* the part of free_bytes that is not ours */
-    struct tap_step_mark *marks; /* last: which segment a step started in */
+    uint32_t *marks;             /* last: the segments that steps with records started in, ascending */
     size_t mark_count;
 } tap_seglog;
 
@@ -38,7 +39,8 @@ void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end);
 void tap__seglog_publish(tap_seglog *log);
 /* Is enough waiting that it should be written? */
 bool tap__seglog_due(const tap_seglog *log);
-int tap__seglog_sync(tap_seglog *log);
+/* Makes the disk keep what was written; a failure is told and stays in the ring's sync_errno. */
+void tap__seglog_sync(tap_seglog *log);
 /* Asks the disk whether producers may send bytes again. */
 void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns);
 /* Ends the log: END entry, index, attempt<A>.json. ended: "closed" or "killed". */

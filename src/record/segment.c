@@ -13,13 +13,7 @@
 
 /* Below this the page cache wins: a direct write waits for the disk. */
 #define DIRECT_FROM (1u << 20)
-
-/* Only tells readers that a writer is here. One that looks holds a shared lock for an instant: try for a while. */
-static void segment_lock(int fd)
-{
-    for (int i = 0; i < 50 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++)
-        usleep(1000);
-}
+#define LOCK_TRIES 200
 
 static tap_status segment_open(tap_segment *segment, const tap_attempt_files *files, uint32_t number, int flags,
                                tap_error *err)
@@ -33,7 +27,6 @@ static tap_status segment_open(tap_segment *segment, const tap_attempt_files *fi
     if (segment->fd < 0) {
         status = tap_fail_errno(err, TAP_E_IO, "cannot open the segment %s", path);
     } else {
-        segment_lock(segment->fd);
         segment->direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
     }
     tap__free(path);
@@ -44,6 +37,7 @@ tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *fi
                                tap_error *err)
 {
     TAP_TRY(segment_open(segment, files, header->segment, O_CREAT, err));
+    tap__segment_lock(segment);
     header->header_hash = tap_hash_bytes(header, offsetof(tap_segment_header, header_hash));
     if (tap__pwrite_all(segment->fd, header, sizeof *header, 0) == 0)
         return TAP_OK;
@@ -55,6 +49,12 @@ tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *fi
 tap_status tap__segment_reopen(tap_segment *segment, const tap_attempt_files *files, uint32_t number, tap_error *err)
 {
     return segment_open(segment, files, number, 0, err);
+}
+
+void tap__segment_lock(tap_segment *segment)
+{
+    for (int i = 0; i < LOCK_TRIES && segment->fd >= 0 && flock(segment->fd, LOCK_EX | LOCK_NB) != 0; i++)
+        usleep(1000);
 }
 
 static int buffered(tap_segment *segment, const uint8_t *bytes, uint64_t len, uint64_t offset)
@@ -91,6 +91,15 @@ void tap__segment_cut(tap_segment *segment, uint64_t end)
 int tap__segment_sync(tap_segment *segment)
 {
     return segment->fd >= 0 && fdatasync(segment->fd) != 0 ? errno : 0;
+}
+
+void tap__segment_sync_name(const tap_segment *segment)
+{
+    int fd = open(segment->files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
 }
 
 void tap__segment_close(tap_segment *segment)

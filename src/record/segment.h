@@ -17,14 +17,18 @@ typedef struct tap_segment {
  * left by a writer that died before it could say so, is taken over. */
 tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *files, tap_segment_header *header,
                                tap_error *err);
-/* Opens one that exists, to go on writing it. */
+/* Opens one that exists, to go on writing it; takes no lock. */
 tap_status tap__segment_reopen(tap_segment *segment, const tap_attempt_files *files, uint32_t number, tap_error *err);
+/* Tells readers that a writer is at work. One who is just asking has the lock for a moment: waits for it, not long. */
+void tap__segment_lock(tap_segment *segment);
 /* Writes len bytes at offset: whole pages of large writes go past the page cache when bytes and offset are aligned
  * alike. Returns 0 or an errno. */
 int tap__segment_write(tap_segment *segment, const void *bytes, uint64_t len, uint64_t offset);
 /* Takes back what was written behind `end`. */
 void tap__segment_cut(tap_segment *segment, uint64_t end);
 int tap__segment_sync(tap_segment *segment);
+/* Makes the disk keep that there is such a file. */
+void tap__segment_sync_name(const tap_segment *segment);
 void tap__segment_close(tap_segment *segment);
 
 #endif

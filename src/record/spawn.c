@@ -144,7 +144,7 @@ static void on_term(int signal_number)
 
 static void set_signals(void)
 {
-    static const int IGNORED[] = {SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGTSTP};
+    static const int IGNORED[] = {SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGTSTP, SIGXFSZ};
     struct sigaction action = {.sa_handler = SIG_IGN};
     for (size_t i = 0; i < sizeof IGNORED / sizeof IGNORED[0]; i++)
         sigaction(IGNORED[i], &action, NULL);
@@ -158,17 +158,6 @@ static void reset_affinity(void)
     cpu_set_t all;
     memset(&all, 0xff, sizeof all);
     sched_setaffinity(0, sizeof all, &all);
-}
-
-/* A liveness check of the producer holds the lock for an instant: try for a while. */
-static bool take_lock(const tap_ring *ring, int *lock_fd)
-{
-    for (int i = 0; i < 100; i++) {
-        if (tap__ring_take_lock(ring, lock_fd))
-            return true;
-        usleep(2000);
-    }
-    return false;
 }
 
 int tap_writer_main(int ring_fd)
@@ -188,7 +177,7 @@ int tap_writer_main(int ring_fd)
     int lock_fd = -1;
     if (tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
         return 1;
-    if (!take_lock(&ring, &lock_fd))
+    if (!tap__ring_take_lock(&ring, &lock_fd))
         return 0; /* another writer is at work */
     tap_error err;
     tap_status status = tap__writer_run(&ring, TAP_WRITER_PROCESS, &err);
@@ -198,6 +187,7 @@ int tap_writer_main(int ring_fd)
         atomic_fetch_add(&ring.header->error_count, 1);
         tap__ring_publish_tail(&ring, atomic_load(&ring.header->tail_seq), atomic_load(&ring.header->tail_pos));
     }
-    close(lock_fd);
+    if (lock_fd >= 0)
+        close(lock_fd);
     return status == TAP_OK ? 0 : 1;
 }

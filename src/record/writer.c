@@ -83,6 +83,36 @@ static void tail(const writer *w, uint64_t *seq, uint64_t *pos)
     *pos = w->native ? w->log.at.tail_pos : w->sink.tail_pos;
 }
 
+/* A damaged program may have written over its ring: a range is followed only where it can be one. */
+static bool is_range(const writer *w, const tap_ring_desc *desc, uint64_t pos)
+{
+    return desc->pos == pos && desc->bytes && desc->bytes % TAP_ENTRY_ALIGN == 0 && desc->bytes <= w->ring->mask + 1;
+}
+
+/* The next descriptor that was filled in, before `head`, and begins behind pos: *seq, *pos. False: there is none. */
+static bool next_filled(const writer *w, uint64_t head, uint64_t *seq, uint64_t *pos)
+{
+    for (uint64_t at = *seq + 1; at < head; at++) {
+        const tap_ring_desc *next = tap__ring_desc(w->ring, at);
+        bool filled = tap__ring_is(next, at, TAP_RING_RESERVED) || tap__ring_is(next, at, TAP_RING_COMMITTED);
+        if (filled && next->pos > *pos && next->pos - *pos <= w->ring->mask + 1) {
+            *seq = at;
+            *pos = next->pos;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gives up everything from the tail to (seq_end, pos_end). */
+static void skip(writer *w, uint64_t seq_end, uint64_t pos_end)
+{
+    if (w->native)
+        tap__seglog_take_torn(&w->log, seq_end, pos_end);
+    else
+        tap__filesink_skip(&w->sink, seq_end, pos_end);
+}
+
 /* Takes everything committed, in order. True when something was there. */
 static bool drain(writer *w)
 {
@@ -91,9 +121,15 @@ static bool drain(writer *w)
     for (;; any = true) {
         tail(w, &seq, &pos);
         const tap_ring_desc *desc = tap__ring_desc(w->ring, seq);
-        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED) || desc->bytes == 0 || desc->bytes > w->h->data_bytes)
+        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED))
             break;
-        take(w, desc);
+        uint64_t end_seq = seq, end_pos = pos;
+        if (is_range(w, desc, pos))
+            take(w, desc);
+        else if (next_filled(w, seq + 2, &end_seq, &end_pos))
+            skip(w, end_seq, end_pos);
+        else
+            break; /* its size is known when its neighbour comes, or its owner is dead */
         if (w->native ? tap__seglog_due(&w->log) : true)
             publish(w);
     }
@@ -106,37 +142,32 @@ static bool drain(writer *w)
  * descriptor that was filled in, or from the head. */
 static void drain_dead(writer *w)
 {
-    uint64_t head = tap__ring_head_seq(w->ring);
+    uint64_t head = tap__ring_head_seq(w->ring), head_pos = atomic_load(&w->h->tail_pos) + tap__ring_used(w->ring);
     for (;;) {
         drain(w);
         uint64_t seq, pos;
         tail(w, &seq, &pos);
         if (seq >= head)
             break;
-        uint64_t end_seq = seq + 1, end_pos = pos + tap__ring_used(w->ring) - (pos - atomic_load(&w->h->tail_pos));
+        if (head_pos - pos > w->ring->mask + 1 || head - seq > w->ring->desc_mask + 1) {
+            tap__ring_report(w->ring, tap_text("the ring is damaged: what was in it is lost"));
+            atomic_fetch_add(&w->h->dropped, 1);
+            break;
+        }
         const tap_ring_desc *own = tap__ring_desc(w->ring, seq);
-        bool reserved = tap__ring_is(own, seq, TAP_RING_RESERVED);
-        if (reserved && own->pos == pos && own->bytes && own->bytes <= end_pos - pos) {
+        bool reserved = tap__ring_is(own, seq, TAP_RING_RESERVED) && is_range(w, own, pos);
+        uint64_t end_seq = seq, end_pos = pos;
+        if (reserved && own->bytes <= head_pos - pos) {
+            end_seq = seq + 1;
             end_pos = pos + own->bytes;
-        } else {
-            while (end_seq < head) {
-                const tap_ring_desc *next = tap__ring_desc(w->ring, end_seq);
-                bool filled = tap__ring_is(next, end_seq, TAP_RING_RESERVED) ||
-                              tap__ring_is(next, end_seq, TAP_RING_COMMITTED);
-                if (filled && next->pos > pos && next->pos <= end_pos) {
-                    end_pos = next->pos;
-                    break;
-                }
-                end_seq++;
-            }
+        } else if (!next_filled(w, head, &end_seq, &end_pos) || end_pos > head_pos) {
+            end_seq = head;
+            end_pos = head_pos;
         }
         if (w->native && reserved && own->piece)
-            tap__seglog_take(&w->log, &(tap_ring_desc){.bytes = end_pos - pos, .piece = 1, .slot = own->slot,
-                                                       .piece_offset = UINT64_MAX});
-        else if (w->native)
-            tap__seglog_take_torn(&w->log, end_seq, end_pos);
+            tap__seglog_take(&w->log, &(tap_ring_desc){.bytes = end_pos - pos, .piece = 1, .slot = own->slot});
         else
-            tap__filesink_skip(&w->sink, end_seq, end_pos);
+            skip(w, end_seq, end_pos);
         publish(w);
     }
 }
@@ -147,11 +178,8 @@ static void serve_flush(writer *w)
     tail(w, &seq, &pos);
     if (want <= atomic_load(&w->h->flush_done) || seq < want)
         return;
-    if (w->native && w->h->config.durability >= TAP_DURABLE_FLUSH) {
-        int failed = tap__seglog_sync(&w->log);
-        if (failed)
-            tap__ring_report(w->ring, strerror(failed));
-    }
+    if (w->native && w->h->config.durability >= TAP_DURABLE_FLUSH)
+        tap__seglog_sync(&w->log);
     if (!w->native)
         tap__filesink_flush(&w->sink, true);
     atomic_store(&w->h->flush_done, want);
@@ -232,6 +260,7 @@ tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err)
     tap_status status = writer_open(w, err);
     if (status == TAP_OK) {
         atomic_store(&w->h->writer_pid, mode == TAP_WRITER_THREAD ? 0 : (int32_t)getpid());
+        atomic_fetch_add(&w->h->starts, 1);
         tap__ring_publish_tail(ring, atomic_load(&w->h->tail_seq), atomic_load(&w->h->tail_pos));
         while (!writer_round(w))
             ;

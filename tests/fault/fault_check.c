@@ -1,7 +1,8 @@
 /* fault_check.c - is every save of fault_stress that returned in the recording, whole and equal?
- *     fault_check DIR COUNTERS seed=N ring=N [lossy=1 | dead=1]
+ *     fault_check DIR COUNTERS seed=N ring=N [lossy=1 | dead=1 | last=1]
  * lossy: the disk was full, so a save may lack its bytes, or be missing when verify counts it; none may be wrong.
  * dead: the disk took nothing more at all, not even news of the loss: verify must say that the recording has no end.
+ * last: only the last steps were kept, so of every thread the first saves may be missing, and none after one that is there.
  * Exit 0: nothing lost. 1: says what. */
 #include "fault/pattern.h"
 #include "tensortap/tensortap.h"
@@ -17,7 +18,7 @@
 enum { ABSENT, WHOLE, PARTIAL, TORN };
 
 static uint64_t seed = 1, ring = 4 << 20, problems;
-static bool lossy, dead, unfinished;
+static bool lossy, dead, last, unfinished;
 static uint8_t *seen[PATTERN_THREADS];
 static uint64_t started[PATTERN_THREADS], returned[PATTERN_THREADS];
 
@@ -111,6 +112,7 @@ int main(int argc, char **argv)
         sscanf(argv[i], "seed=%lu", &seed);
         sscanf(argv[i], "ring=%lu", &ring);
         dead |= strcmp(argv[i], "dead=1") == 0;
+        last |= strcmp(argv[i], "last=1") == 0;
         lossy |= dead || strcmp(argv[i], "lossy=1") == 0;
     }
     read_counters(argv[2]);
@@ -143,8 +145,11 @@ int main(int argc, char **argv)
         complain(err.message, "verify");
 
     uint64_t whole = 0, partial = 0, absent = 0, torn = 0, saved = 0;
-    for (int t = 0; t < PATTERN_THREADS; t++)
-        for (uint64_t i = 0; i < returned[t]; i++) {
+    for (int t = 0; t < PATTERN_THREADS; t++) {
+        uint64_t first = 0;
+        while (last && first < returned[t] && seen[t][first] == ABSENT)
+            first++;
+        for (uint64_t i = first; i < returned[t]; i++) {
             char name[64];
             snprintf(name, sizeof name, "t%d/%lu", t, i);
             uint8_t state = seen[t][i];
@@ -157,6 +162,7 @@ int main(int argc, char **argv)
                 complain(state == TORN ? "returned, but is torn" : state == PARTIAL ? "its bytes are gone" : "is lost",
                          name);
         }
+    }
     if (lossy && !unfinished && partial + absent + torn > sum.named + result.not_named) {
         printf("%lu saves lack something, verify lists only %lu + %lu\n", partial + absent + torn, sum.named,
                result.not_named);

@@ -1,7 +1,8 @@
 /* fault_stress.c - records from many threads until it is killed, told to stop, or has saved enough.
  *     fault_stress DIR COUNTERS [key=value ...]
  * threads, seed, ring, count (per thread, 0: for ever), step (saves per step), file (ring in a file), writer, exit
- * (close | _exit | abort | segv), durability, reserve, policy, stall, max, sleep (us between saves), layout. */
+ * (close | _exit | abort | segv), durability, reserve, policy, stall, max, sleep (us between saves), layout, async,
+ * segment (bytes of one), last (steps kept). */
 #include "fault/pattern.h"
 #include "tensortap/tensortap.h"
 
@@ -109,6 +110,9 @@ int main(int argc, char **argv)
         else if (!strcmp(key, "policy")) options.full = (tap_full_policy)number;
         else if (!strcmp(key, "stall")) options.stall_ms = (int)number;
         else if (!strcmp(key, "max")) options.max_bytes = number;
+        else if (!strcmp(key, "segment")) options.segment_bytes = number;
+        else if (!strcmp(key, "last")) options.last = (int64_t)number;
+        else if (!strcmp(key, "async")) options.asynchronous = number != 0;
         else if (!strcmp(key, "mode")) options.mode = (tap_open_mode)number;
         else return 2;
     }

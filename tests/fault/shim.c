@@ -5,6 +5,7 @@
  *   SHIM_FAIL=N    after N bytes written in this process, EIO
  *   SHIM_CLOCK=1   the wall clock goes back one second with every look */
 #define _GNU_SOURCE
+#pragma GCC visibility push(default) /* the rest of the project hides its symbols; these must be found first */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>

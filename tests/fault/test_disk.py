@@ -77,6 +77,7 @@ def test_short_and_interrupted_writes(tmp_path: pathlib.Path, manners: dict[str,
     run = Stress(tmp_path, count=150, env={"LD_PRELOAD": program("fault_shim.so"), **manners}).ready()
     out, err = run.finish(300)
     assert "failures 0 close OK" in out, out + err
+    assert "a thread writes instead" not in err, err
     assert "missing 0, torn 0" in run.check()
 
 

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "record/recorder.h"
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
 
@@ -283,6 +284,101 @@ static void freezes_on_nan(void **state)
     scratch_drop(dir);
 }
 
+/* A flight recorder: what led to the NaN stays, however many steps the program goes on afterwards. */
+static void the_last_steps_stay_after_a_freeze(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.freeze_on_nan = true;
+    options.last = 2;
+    tap_recorder *rec = must_open(&options);
+    float value = 0;
+    tap_tensor tensor = {&value, TAP_F32, 0, NULL, NULL};
+    for (int step = 0; step < 40; step++) {
+        value = step == 10 ? 1 / *(volatile float *)&(float){0} : 0;
+        tap_save_info info = {.has_step = true, .step = step};
+        assert_int_equal(tap_save(rec, "x", &tensor, NULL), TAP_OK);
+        assert_int_equal(tap_save(rec, "replayed", &tensor, &info), TAP_OK);
+        tap_step(rec);
+    }
+    tap_save_info late = {.has_step = true, .step = 10, .kind = TAP_KIND_GRAD}; /* belongs to a step that is recorded */
+    assert_int_equal(tap_save(rec, "x", &tensor, &late), TAP_OK);
+    must_close(rec);
+    expect_list(dir, "x", "x@9.0 forward float32[] 0\nx@10.0 forward float32[] 0\nx@10.0 grad float32[] 0\n");
+    expect_list(dir, "replayed", "replayed@9.0 forward float32[] 0\nreplayed@10.0 forward float32[] 0\n");
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+/* Steps in which nothing was recorded do not count among the last ones. */
+static void the_last_of_every_third_step(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.every = 3;
+    options.last = 2;
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 12; step++) {
+        save_floats(rec, "x", 1, 0);
+        tap_set_enabled(rec, step < 9);
+        tap_step(rec);
+    }
+    must_close(rec);
+    expect_list(dir, "x", "x@6.0 forward float32[1] 0\nx@9.0 forward float32[1] 0\n");
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+/* max_bytes counts what is on disk: when old steps are deleted there is room for whole tensors again. */
+static void max_bytes_with_last(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.last = 2;
+    options.max_bytes = 200000;
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < 3; i++)
+            save_floats(rec, "x", 10000, 0);
+        tap_step(rec);
+        tap_flush(rec, -1, NULL);
+    }
+    for (int step = 3; step < 12; step++) { /* small steps; the large ones go, and the disk is asked once a second */
+        save_floats(rec, "small", 10, 0);
+        tap_step(rec);
+        usleep(300000);
+    }
+    save_floats(rec, "again", 10000, 5);
+    must_close(rec);
+    expect_floats(dir, "again", 10000, 5);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
+static void large_tensors_of_deleted_steps(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    options.last = 1;
+    options.segment_bytes = 4096;
+    tap_recorder *rec = must_open(&options);
+    for (int step = 0; step < 6; step++) {
+        save_floats(rec, "large", 1 << 20, (float)step);
+        save_floats(rec, "small", 100, (float)step);
+        tap_step(rec);
+    }
+    must_close(rec);
+    assert_null(last_log && strstr(last_log, "cannot write") ? last_log : NULL);
+    expect_list(dir, NULL, "large@5.0 forward float32[1048576] 0\nsmall@5.0 forward float32[100] 0\n");
+    expect_floats(dir, "large", 1 << 20, 5);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
+
 static void max_bytes_keeps_statistics(void **state)
 {
     (void)state;
@@ -409,7 +505,126 @@ static void a_forked_child_records_beside_its_parent(void **state)
     scratch_drop(dir);
 }
 
+static void *save_for_ever(void *argument)
+{
+    for (;;)
+        save_floats(argument, "x", 1000, 0);
+    return NULL;
+}
+
+/* A recorder left open is ended at exit, also while other threads go on saving; nothing crashes. */
+static void exit_while_other_threads_save(void **state)
+{
+    (void)state;
+    for (int w = 0; w < 2; w++) {
+        char *dir = scratch_make();
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            tap_options options = options_for(dir, WRITERS[w]);
+            tap_recorder *rec = must_open(&options);
+            pthread_t id;
+            for (int i = 0; i < 3; i++)
+                pthread_create(&id, NULL, save_for_ever, rec);
+            usleep(50000);
+            exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+        assert_int_equal(tap_run_wait(dir, 20000, NULL), TAP_OK);
+        scratch_drop(dir);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- full rings */
+
+static void *drop_large(void *argument)
+{
+    static float data[1 << 19];
+    int64_t shape[1] = {1 << 19};
+    tap_tensor tensor = {data, TAP_F32, 1, shape, NULL};
+    for (int i = 0; i < 100; i++)
+        tap_save(argument, "large", &tensor, NULL);
+    return NULL;
+}
+
+/* Whatever became of their tensors, no slot stays taken. */
+static void slots_come_back(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, TAP_COMMAND);
+    options.full = TAP_FULL_DROP;
+    tap_recorder *rec = must_open(&options);
+    pthread_t ids[4];
+    for (int t = 0; t < 4; t++)
+        pthread_create(&ids[t], NULL, drop_large, rec);
+    for (int t = 0; t < 4; t++)
+        pthread_join(ids[t], NULL);
+    tap_ring_header *h = atomic_load(&rec->session)->ring.header;
+    assert_int_equal(atomic_load(&h->big_slots), 0);
+    tap_counts counts;
+    tap_recorder_counts(rec, &counts);
+    assert_int_equal(counts.saved + counts.dropped, 400);
+    assert_int_equal(counts.saved_bytes, (counts.saved - counts.stats_only) * (4u << 19));
+    tap_error err;
+    tap_status status = tap_recorder_close(rec, &err);
+    assert_int_equal(status, counts.dropped ? TAP_E_LOST : TAP_OK);
+    expect_verify(dir, counts.dropped + counts.stats_only ? TAP_E_LOST : TAP_OK);
+    scratch_drop(dir);
+}
+
+/* A name that no ring of this size can hold is lost at once, not after a stall. */
+static void a_name_as_long_as_the_ring(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), *name = malloc(2 << 20);
+    memset(name, 'n', 2 << 20);
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    float value = 1;
+    tap_tensor tensor = {&value, TAP_F32, 0, NULL, NULL};
+    alarm(15); /* less than the stall */
+    name[(2 << 20) - 1] = 0;
+    assert_int_equal(tap_save(rec, name, &tensor, NULL), TAP_E_LOST);
+    name[900000] = 0;
+    assert_int_equal(tap_save(rec, name, &tensor, NULL), TAP_OK);
+    save_floats(rec, "after", 10, 1);
+    tap_error err;
+    assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+    alarm(0);
+    expect_floats(dir, "after", 10, 1);
+    expect_verify(dir, TAP_E_LOST);
+    free(name);
+    scratch_drop(dir);
+}
+
 /* -------------------------------------------------------------------------------------------------------- opening */
+
+static void options_that_cannot_be(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_error err;
+    tap_recorder *rec;
+    tap_options options = options_for(dir, "thread");
+    options.ring_bytes = UINT64_MAX;
+    assert_int_equal(tap_recorder_open(&options, &rec, &err), TAP_E_INVALID);
+    assert_non_null(strstr(err.message, "ring_bytes"));
+    options.ring_bytes = 0;
+    options.segment_bytes = 1;
+    options.stall_ms = 0;
+    options.max_bytes = 1;
+    setenv("LOCAL_WORLD_SIZE", "0", 1);
+    rec = must_open(&options);
+    unsetenv("LOCAL_WORLD_SIZE");
+    for (int i = 0; i < 5; i++)
+        save_floats(rec, "x", 1000, 0);
+    must_close(rec);
+    expect_verify(dir, TAP_OK);
+    scratch_drop(dir);
+}
 
 static void opening_says_why_not(void **state)
 {
@@ -466,6 +681,11 @@ static void a_bad_tensor_is_counted(void **state)
     shape[0] = 4;
     tensor.data = NULL;
     assert_int_equal(tap_save(rec, "bad", &tensor, NULL), TAP_E_INVALID);
+    int64_t many[100] = {0};
+    tap_value meta = {.type = TAP_VALUE_META, .tensor = {NULL, TAP_F32, 100, many, NULL}};
+    assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
+    meta.tensor.ndim = -1;
+    assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
     tap_error err;
     assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
     expect_verify(dir, TAP_E_LOST);
@@ -486,25 +706,26 @@ static void *failing_resize(void *user, void *old, size_t size)
     return atomic_fetch_add(&allocations, 1) == fail_at ? NULL : realloc(old, size);
 }
 
-/* One small life of a recorder; every call may fail, none may crash, hang or leave a torn file. */
-static void small_life(const char *dir)
+/* One small life of a recorder; every call may fail, none may crash, hang or leave a torn file. True: every call said
+ * that all is well. */
+static bool small_life(const char *dir)
 {
     tap_options options = options_for(dir, "thread");
     tap_recorder *rec;
     tap_error err;
     if (tap_recorder_open(&options, &rec, &err) != TAP_OK) {
         assert_true(err.message[0] != 0);
-        return;
+        return false;
     }
     float data[4] = {1, 2, 3, 4};
     int64_t shape[1] = {4};
     tap_tensor tensor = {data, TAP_F32, 1, shape, NULL};
     tap_value items[2] = {{.type = TAP_VALUE_TENSOR, .tensor = tensor}, {.type = TAP_VALUE_INT, .i = 1}};
     tap_value list = {.type = TAP_VALUE_LIST, .items = items, .len = 2};
-    tap_save(rec, "x", &tensor, NULL);
-    tap_save_value(rec, "list", &list, NULL);
-    tap_step(rec);
-    tap_recorder_close(rec, &err);
+    bool well = tap_save(rec, "x", &tensor, NULL) == TAP_OK;
+    well &= tap_save_value(rec, "list", &list, NULL) == TAP_OK;
+    well &= tap_step(rec) == TAP_OK;
+    return (tap_recorder_close(rec, &err) == TAP_OK) & well;
 }
 
 static void every_allocation_may_fail(void **state)
@@ -516,7 +737,7 @@ static void every_allocation_may_fail(void **state)
         allocations = 0;
         fail_at = n;
         tap_set_allocator(&failing);
-        small_life(dir);
+        bool well = small_life(dir);
         long used = allocations;
         tap_set_allocator(NULL);
         tap_run *run;
@@ -526,9 +747,12 @@ static void every_allocation_may_fail(void **state)
             tap_verify_result result;
             tap_verify_options_init(&options);
             tap_status status = tap_run_verify(run, &options, &result, &err);
-            assert_true(status == TAP_OK || status == TAP_E_LOST);
+            assert_true(status == TAP_OK || (status == TAP_E_LOST && !well));
             tap_run_close(run);
         }
+        if (well)
+            expect_list(dir, NULL, "x@0.0 forward float32[4] 0\nlist/0@0.0 forward float32[4] 0\n"
+                                   "list/1@0.0 forward int64[] 0\n");
         scratch_drop(dir);
         if (used <= n)
             return; /* nothing failed any more: all have been tried */
@@ -547,10 +771,18 @@ int main(void)
         cmocka_unit_test(nested_values),
         cmocka_unit_test(only_the_last_steps),
         cmocka_unit_test(freezes_on_nan),
+        cmocka_unit_test(the_last_steps_stay_after_a_freeze),
+        cmocka_unit_test(the_last_of_every_third_step),
+        cmocka_unit_test(max_bytes_with_last),
+        cmocka_unit_test(large_tensors_of_deleted_steps),
         cmocka_unit_test(max_bytes_keeps_statistics),
         cmocka_unit_test(slots_and_declared_names),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(a_forked_child_records_beside_its_parent),
+        cmocka_unit_test(exit_while_other_threads_save),
+        cmocka_unit_test(slots_come_back),
+        cmocka_unit_test(a_name_as_long_as_the_ring),
+        cmocka_unit_test(options_that_cannot_be),
         cmocka_unit_test(opening_says_why_not),
         cmocka_unit_test(nothing_is_nothing),
         cmocka_unit_test(a_bad_tensor_is_counted),
