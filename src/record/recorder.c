@@ -275,6 +275,14 @@ static bool writer_came(tap_session *session, uint32_t starts, uint32_t errors)
     return false;
 }
 
+static void join_thread(tap_session *session)
+{
+    pthread_join(session->thread, NULL);
+    if (session->lock_fd >= 0)
+        close(session->lock_fd);
+    session->has_thread = false;
+}
+
 /* The lock keeps out a process that was started, given up on and comes after all. */
 static tap_status start_thread(tap_session *session, tap_error *err)
 {
@@ -290,14 +298,11 @@ static tap_status start_thread(tap_session *session, tap_error *err)
         errno = failed;
         return tap_fail_errno(err, TAP_E_IO, "cannot start a thread to write with");
     }
-    session->has_thread = true;
     session->lock_fd = lock_fd;
+    session->has_thread = true;
     if (writer_came(session, starts, errors) || !atomic_load(&session->thread_failed))
         return TAP_OK; /* a slow one is waited for by those who need it */
-    pthread_join(session->thread, NULL);
-    if (lock_fd >= 0)
-        close(lock_fd);
-    session->has_thread = false;
+    join_thread(session);
     atomic_store(&session->thread_failed, false);
     return tap_fail(err, TAP_E_IO, "the writer could not start: %.*s", (int)sizeof h->error_text, h->error_text);
 }
@@ -374,14 +379,9 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
 
 static void session_free(tap_session *session)
 {
-    if (session->has_thread && !atomic_load(&session->ring.header->finished)) {
-        pthread_detach(session->thread); /* it hangs in the disk: better to leak what it uses than to hang with it */
+    if (session->has_thread) { /* it hangs in the disk: better to leak what it uses than to hang with it */
+        pthread_detach(session->thread);
         return;
-    }
-    if (session->has_thread) {
-        pthread_join(session->thread, NULL);
-        if (session->lock_fd >= 0)
-            close(session->lock_fd);
     }
     if (session->has_ring)
         tap__ring_close(&session->ring);
@@ -746,6 +746,8 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
         atomic_store(&h->closed, 1);
         status = wait_for_writer(rec, session, finish_is_done, 0, -1, err);
         tap__recorder_hear(rec, session);
+        if (session->has_thread && atomic_load(&h->finished))
+            join_thread(session);
         if (status == TAP_OK)
             status = sync_status(session, err);
     }

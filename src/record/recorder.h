@@ -20,7 +20,7 @@ typedef struct tap_session {
     tap_sites sites;
     pthread_mutex_t lock;      /* starting a writer */
     char *command;             /* NULL: a thread is the writer */
-    bool has_thread;
+    _Atomic bool has_thread;
     pthread_t thread;
     int lock_fd;                   /* of the thread: the writer's lock */
     _Atomic bool thread_failed;    /* it could not start */

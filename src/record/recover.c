@@ -39,6 +39,12 @@ static void distrust(tap_ring *ring)
     }
 }
 
+static tap_status refuse_ring(const char *path, tap_error *err)
+{
+    return tap_fail(err, TAP_E_CORRUPT, "%s: the ring is damaged or of another recording; delete it and run recover "
+                    "again to keep what is in the segments", path);
+}
+
 /* What a ring file says of its recording decides where we write: only what can be true is followed. */
 static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *files, const char *path, tap_error *err)
 {
@@ -52,10 +58,7 @@ static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *file
                  at->tail_pos - atomic_load(&h->tail_pos) <= used && used <= ring->mask + 1;
     bool ours = strncmp(c->layout, "native", sizeof c->layout) == 0 && c->rank == files->rank &&
                 c->attempt == files->attempt && c->child == files->child;
-    if (whole && ours)
-        return TAP_OK;
-    return tap_fail(err, TAP_E_CORRUPT, "%s: the ring is damaged or of another recording; delete it and run recover "
-                    "again to keep what is in the segments", path);
+    return whole && ours ? TAP_OK : refuse_ring(path, err);
 }
 
 static tap_status drain_ring(const tap_attempt_files *files, const char *path, uint64_t *records, tap_error *err)
@@ -64,14 +67,15 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *path, u
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s", path);
     tap_ring ring;
-    TAP_TRY(tap__ring_open(&ring, fd, err));
+    tap_status status = tap__ring_open(&ring, fd, err);
+    if (status != TAP_OK)
+        return status == TAP_E_FORMAT ? refuse_ring(path, err) : status;
     int lock_fd;
     if (!tap__ring_take_lock(&ring, &lock_fd)) {
         tap__ring_close(&ring);
         return tap_fail(err, TAP_E_BUSY, "%s: its writer is still at work; run: tensortap wait DIR", path);
     }
     tap_ring_config *config = &ring.header->config;
-    tap_status status = TAP_OK;
     if (tap__process_start(config->pid) == config->pid_start && config->pid_start)
         status = tap_fail(err, TAP_E_BUSY, "%s: process %d is still recording; end it first", path, config->pid);
     if (status == TAP_OK)

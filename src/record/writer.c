@@ -21,11 +21,10 @@ typedef struct writer {
     tap_ring *ring;
     tap_ring_header *h;
     tap_writer_mode mode;
-    bool native;
+    bool native, open;
     tap_seglog log;       /* native */
     tap_filesink sink;    /* every other layout */
     int pidfd;            /* of the producer, -1: look at /proc */
-    uint64_t seq, pos;    /* tail */
 } writer;
 
 /* Set by SIGTERM: write what is there and leave; the producer starts another writer when it needs one. */
@@ -206,6 +205,17 @@ static void remove_ring_file(const writer *w)
     tap__free(path);
 }
 
+static void writer_close(writer *w)
+{
+    if (w->open && w->native)
+        tap__seglog_close(&w->log);
+    else if (w->open)
+        tap__filesink_close(&w->sink);
+    w->open = false;
+}
+
+/* Nothing is held any more when the producer hears of it: a recording whose end could not be written must not look as if
+ * it were still being made. */
 static void writer_finish(writer *w, const char *ended)
 {
     if (w->native)
@@ -215,6 +225,7 @@ static void writer_finish(writer *w, const char *ended)
     remove_ring_file(w);
     uint64_t seq, pos;
     tail(w, &seq, &pos);
+    writer_close(w);
     atomic_store(&w->h->flush_done, UINT64_MAX);
     atomic_store(&w->h->finished, 1);
     tap__ring_publish_tail(w->ring, seq, pos);
@@ -262,12 +273,10 @@ tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err)
         atomic_store(&w->h->writer_pid, mode == TAP_WRITER_THREAD ? 0 : (int32_t)getpid());
         atomic_fetch_add(&w->h->starts, 1);
         tap__ring_publish_tail(ring, atomic_load(&w->h->tail_seq), atomic_load(&w->h->tail_pos));
+        w->open = true;
         while (!writer_round(w))
             ;
-        if (w->native)
-            tap__seglog_close(&w->log);
-        else
-            tap__filesink_close(&w->sink);
+        writer_close(w);
     }
     if (w->pidfd >= 0)
         close(w->pidfd);

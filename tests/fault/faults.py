@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import time
 import uuid
+from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TENSORTAP_BUILD", ROOT / "build" / "dev"))
@@ -24,7 +26,8 @@ def program(name: str) -> str:
 class Stress:
     """A running fault_stress and the recording it makes."""
 
-    def __init__(self, tmp: pathlib.Path, *, env: dict[str, str] | None = None, **keys: object) -> None:
+    def __init__(self, tmp: pathlib.Path, *, env: dict[str, str] | None = None,
+                 before: Callable[[], None] | None = None, **keys: object) -> None:
         self.dir = tmp / "run"
         self.counters = tmp / "counters"
         self.tag = uuid.uuid4().hex
@@ -33,7 +36,7 @@ class Stress:
         self.process = subprocess.Popen(
             [program("fault_stress"), str(self.dir), str(self.counters), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "TAP_TEST_TAG": self.tag, **(env or {})},
+            env={**os.environ, "TAP_TEST_TAG": self.tag, **(env or {})}, preexec_fn=before,
         )
 
     def ready(self) -> Stress:
@@ -69,8 +72,13 @@ class Stress:
                                 capture_output=True, text=True, timeout=timeout + 10, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
 
+    def returned(self) -> list[str]:
+        """Names of the saves that had returned."""
+        counters = struct.unpack("128Q", self.counters.read_bytes()[:1024])
+        return [f"t{t}/{i}" for t in range(16) for i in range(counters[8 * t + 1])]
+
     def check(self, mode: str = "") -> str:
-        """mode: "", "lossy" or "dead", see fault_check.c."""
+        """mode: "", "lossy", "dead" or "last", see fault_check.c."""
         result = subprocess.run(
             [program("fault_check"), str(self.dir), str(self.counters), f"seed={self.keys['seed']}",
              f"ring={self.keys['ring']}", *([f"{mode}=1"] if mode else [])],

@@ -3,6 +3,7 @@
  *   SHIM_EINTR=N   every N-th such call is interrupted before it moves anything
  *   SHIM_FULL=N    after N bytes written in this process, ENOSPC
  *   SHIM_FAIL=N    after N bytes written in this process, EIO
+ *   SHIM_SYNC=1    the disk does not keep what it took: fdatasync says EIO
  *   SHIM_CLOCK=1   the wall clock goes back one second with every look */
 #define _GNU_SOURCE
 #pragma GCC visibility push(default) /* the rest of the project hides its symbols; these must be found first */
@@ -96,6 +97,17 @@ ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
     if (interrupted())
         return -1;
     return real(fd, bytes, limited(len), offset);
+}
+
+int fdatasync(int fd)
+{
+    static int (*real)(int);
+    if (!real)
+        real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    if (!setting("SHIM_SYNC"))
+        return real(fd);
+    errno = EIO;
+    return -1;
 }
 
 int clock_gettime(clockid_t id, struct timespec *out)

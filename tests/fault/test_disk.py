@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,27 @@ def test_writes_fail_after_a_while(tmp_path: pathlib.Path, failure: str, after: 
     assert run.process.returncode == 0, out + err
     assert "tensortap: " in err, "nobody was told"
     run.check("dead")
+    assert verify(run.dir).returncode == 1
+
+
+def test_disk_that_forgets(tmp_path: pathlib.Path) -> None:
+    """Where flush promises the disk, a sync that fails is told by the calls that promised."""
+    run = Stress(tmp_path, count=20, durability=1, segment=MIB,
+                 env={"LD_PRELOAD": program("fault_shim.so"), "SHIM_SYNC": "1"}).ready()
+    out, err = run.finish()
+    assert "close E_IO" in out and "did not keep" in out, out + err
+    assert "did not keep" in err, err
+
+
+def test_limit_on_file_sizes(tmp_path: pathlib.Path) -> None:
+    """ulimit -f: the writer is told by an error, not killed by a signal."""
+    limit = 4 * MIB
+    run = Stress(tmp_path, count=150, stall=5000,
+                 before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))).ready()
+    out, err = run.finish()
+    assert run.process.returncode == 0, out + err
+    assert "cannot write" in err and "starting another one" not in err, err
+    run.check("lossy")
     assert verify(run.dir).returncode == 1
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import time
 
 import pytest
@@ -141,8 +143,6 @@ def test_writer_killed_and_none_can_be_started(tmp_path: pathlib.Path) -> None:
 
 def test_ring_file_and_recover(tmp_path: pathlib.Path) -> None:
     """With the ring as a file even the death of both loses nothing: `tensortap recover` drains it."""
-    import subprocess
-
     dice = random.Random(7)
     for round_number in range(10):
         where = tmp_path / str(round_number)
@@ -159,3 +159,60 @@ def test_ring_file_and_recover(tmp_path: pathlib.Path) -> None:
         assert result.returncode == 0, result.stdout + result.stderr
         run.check()
         assert not list(run.dir.rglob("*.ring"))
+
+
+@pytest.mark.parametrize("whom", ["producer", "writer"])
+def test_msprobe_lists_every_returned_save(tmp_path: pathlib.Path, whom: str) -> None:
+    """Files left to the writer, statistics in a collector's memory: a save that returned has both, whoever dies."""
+    dice = random.Random(5)
+    for round_number in range(4):
+        where = tmp_path / str(round_number)
+        where.mkdir()
+        run = Stress(where, layout="msprobe", seed=round_number + 1, step=40, sleep=500, **{"async": 1}).ready()
+        time.sleep(0.2 + dice.random() * 0.4)
+        if whom == "writer":
+            for _ in range(3):
+                for pid in run.writers():
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.3)
+            run.process.send_signal(signal.SIGTERM)
+            out, err = run.finish()
+            assert "failures 0 close OK" in out, out + err
+        else:
+            run.kill()
+        wait_until(lambda run=run: not run.writers(), what="the writer's end")
+        found = {}
+        for path in run.dir.rglob("debug.json"):
+            for key, value in json.loads(path.read_text())["data"].items():
+                file = value.get("data_name", "")  # an empty tensor has none
+                found[key.removesuffix(".0.debug")] = path.parent / "dump_tensor_data" / file
+        returned = run.returned()
+        assert len(returned) > 20
+        missing = [name for name in returned if name not in found or not found[name].exists()]
+        assert not missing, (len(returned), missing[:10])
+
+
+def test_recover_of_damaged_rings(tmp_path: pathlib.Path) -> None:
+    """A ring file with anything in it: no crash, no endless loop, nothing outside the recording."""
+    run = Stress(tmp_path, file=1).ready()
+    time.sleep(0.3)
+    run.process.send_signal(signal.SIGSTOP)
+    for pid in run.writers():
+        os.kill(pid, signal.SIGKILL)
+    run.kill()
+    wait_until(lambda: not run.writers(), what="the writer's end")
+    dice = random.Random(3)
+    for round_number in range(20):
+        copy = tmp_path / "copy" / "run"
+        shutil.copytree(run.dir, copy)
+        (ring,) = copy.rglob("*.ring")
+        with ring.open("r+b") as file:
+            for _ in range(dice.choice([1, 5, 50])):
+                file.seek(dice.randrange(dice.choice([200, 26_000, 100_000])))
+                file.write(dice.choice([dice.randbytes(8), b"\0" * 8, b"\xff" * 8, b"../../.."]))
+        result = subprocess.run([str(COMMAND), "recover", str(copy)], capture_output=True, text=True, timeout=60,
+                                check=False)
+        assert result.returncode in (0, 1, 2), (round_number, result)
+        assert verify(copy).returncode in (0, 1, 2), round_number
+        assert sorted(p.name for p in (tmp_path / "copy").iterdir()) == ["run"]
+        shutil.rmtree(tmp_path / "copy")
