@@ -18,6 +18,12 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files and ring are li
 #define TAP_PAGE 4096u
 #define TAP_PAGE_ALIGN_FROM (64u << 10) /* payloads this large start on a page */
 
+/* align: a power of two */
+static inline uint64_t tap__round_up(uint64_t value, uint64_t align)
+{
+    return (value + align - 1) & ~(align - 1);
+}
+
 /* A reader skips types it does not know, by length. */
 typedef enum tap_entry_type {
     TAP_ENTRY_DATA = 1,    /* a saved leaf; payload_bytes 0 when no bytes are kept */

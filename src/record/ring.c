@@ -35,11 +35,6 @@ static char handed_over;
 #define HAND_OVER_GIVE() ((void)0)
 #endif
 
-static uint64_t round_up(uint64_t value, uint64_t align)
-{
-    return (value + align - 1) & ~(align - 1);
-}
-
 /* ------------------------------------------------------------------------------------------------------- mapping */
 
 static tap_status ring_map(tap_ring *ring, const tap_ring_header *shape, tap_error *err)
@@ -80,8 +75,8 @@ static tap_ring_header ring_shape(uint64_t data_bytes)
     /* small records take 512 bytes and up: descriptors for a quarter of the most that could fit */
     uint64_t descs = shape.data_bytes / 2048;
     shape.desc_count = (uint32_t)(descs < 1024 ? 1024 : descs > 65536 ? 65536 : descs);
-    shape.desc_offset = round_up(sizeof(tap_ring_header), TAP_PAGE);
-    shape.data_offset = round_up(shape.desc_offset + shape.desc_count * sizeof(tap_ring_desc), TAP_PAGE);
+    shape.desc_offset = tap__round_up(sizeof(tap_ring_header), TAP_PAGE);
+    shape.data_offset = tap__round_up(shape.desc_offset + shape.desc_count * sizeof(tap_ring_desc), TAP_PAGE);
     shape.total_bytes = shape.data_offset + shape.data_bytes;
     return shape;
 }
@@ -222,7 +217,7 @@ bool tap__ring_can_hold(const tap_ring *ring, uint64_t head, uint64_t payload)
     uint64_t size = ring->mask + 1;
     if (head > size || payload > size)
         return false;
-    return round_up(head, TAP_PAGE) + TAP_PAGE + round_up(payload, TAP_ENTRY_ALIGN) + (payload ? size / 16 : 0) <= size;
+    return tap__round_up(head, TAP_PAGE) + TAP_PAGE + tap__round_up(payload, TAP_ENTRY_ALIGN) + (payload ? size / 16 : 0) <= size;
 }
 
 static bool head_move(tap_ring *ring, head_state *s, uint64_t bytes, tap_ring_range *out)
@@ -246,8 +241,8 @@ bool tap__ring_reserve(tap_ring *ring, uint64_t head, uint64_t payload, bool pag
     uint64_t align = page || payload >= TAP_PAGE_ALIGN_FROM ? TAP_PAGE : TAP_ENTRY_ALIGN;
     for (;;) {
         head_state s = head_load(ring);
-        uint64_t at = round_up(s.pos + head, align) - s.pos;
-        uint64_t bytes = round_up(at + payload, TAP_ENTRY_ALIGN);
+        uint64_t at = tap__round_up(s.pos + head, align) - s.pos;
+        uint64_t bytes = tap__round_up(at + payload, TAP_ENTRY_ALIGN);
         if (!head_has_room(ring, &s, bytes, payload != 0))
             return false;
         if (!head_move(ring, &s, bytes, out))
@@ -261,7 +256,7 @@ bool tap__ring_reserve(tap_ring *ring, uint64_t head, uint64_t payload, bool pag
 bool tap__ring_reserve_piece(tap_ring *ring, uint64_t bytes, uint32_t slot, uint64_t offset, tap_ring_range *out)
 {
     /* a whole number of pages, so that the log behind it keeps its place within a page */
-    uint64_t whole = round_up(bytes, TAP_PAGE) + TAP_PAGE;
+    uint64_t whole = tap__round_up(bytes, TAP_PAGE) + TAP_PAGE;
     for (;;) {
         head_state s = head_load(ring);
         if (!head_has_room(ring, &s, whole, true))
@@ -271,7 +266,7 @@ bool tap__ring_reserve_piece(tap_ring *ring, uint64_t bytes, uint32_t slot, uint
         tap_ring_desc *desc = out->desc;
         desc->piece = 1;
         desc->slot = slot;
-        desc->piece_pos = round_up(out->pos, TAP_PAGE);
+        desc->piece_pos = tap__round_up(out->pos, TAP_PAGE);
         desc->piece_bytes = bytes;
         desc->piece_offset = offset;
         out->data = tap__ring_at(ring, desc->piece_pos);

@@ -405,7 +405,7 @@ static tap_status save_big(save_job *job)
     entry->seq = range.seq;
     entry->payload_offset = payload_at;
     entry->payload_bytes = total;
-    entry->length = payload_at + ((total + TAP_PAGE - 1) & ~(uint64_t)(TAP_PAGE - 1));
+    entry->length = payload_at + tap__round_up(total, TAP_PAGE);
     finish_entry(job, &range, entry);
 
     tap_pass pass;

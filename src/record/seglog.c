@@ -19,11 +19,6 @@
 #define SPACE_NS 1000000000ull
 #define SPACE_BYTES (64u << 20)
 
-static uint64_t round_up(uint64_t value, uint64_t align)
-{
-    return (value + align - 1) & ~(align - 1);
-}
-
 void tap__ring_report(tap_ring *ring, const char *message)
 {
     tap_ring_header *h = ring->header;
@@ -321,7 +316,7 @@ static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason re
 /* An entry without its bytes, in memory of its own, at the end of the log. */
 static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_reason reason)
 {
-    uint64_t head = sizeof *entry + (uint64_t)entry->meta_bytes, length = round_up(head, TAP_ENTRY_ALIGN);
+    uint64_t head = sizeof *entry + (uint64_t)entry->meta_bytes, length = tap__round_up(head, TAP_ENTRY_ALIGN);
     tap_entry *copy = tap__calloc(1, length);
     if (!copy) {
         journal_entry(log, entry, TAP_REASON_NO_MEMORY);
@@ -502,7 +497,7 @@ static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big
     uint64_t bytes = desc->piece_bytes;
     /* whole pages keep the write direct; the extent has room for them */
     if (desc->piece_offset + bytes == big->bytes)
-        bytes = round_up(bytes, TAP_PAGE);
+        bytes = tap__round_up(bytes, TAP_PAGE);
     if (!failed)
         failed = tap__segment_write(extent, tap__ring_at(log->ring, desc->piece_pos), bytes,
                                     big->offset + desc->piece_offset);
