@@ -319,7 +319,7 @@ typedef struct tap_options {
     const char *steps;      /* "0|10-20|100-". NULL: all */
     const char *ranks;      /* the same grammar. NULL: all */
     int64_t every;          /* keep every N-th step; 0 or 1: all */
-    int64_t last;           /* keep only the last N steps; 0: all */
+    int64_t last;           /* keep only the last N steps in which something was recorded; 0: all */
     bool freeze_on_nan;     /* stop recording at the end of the step in which a NaN or infinity is seen */
     uint64_t max_bytes;     /* of this process's part on disk, then statistics only; 0: no limit */
     uint64_t reserve_bytes; /* free space to leave on the disk; default 256 MiB, at most 5 % of the disk */
@@ -392,7 +392,8 @@ TAP_API tap_status tap_set_step(tap_recorder *rec, int64_t step);
 TAP_API int64_t tap_current_step(const tap_recorder *rec);
 /* Returns when everything saved before is in its files; timeout_ms < 0: as long as the writer makes progress. */
 TAP_API tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err);
-/* Flushes, ends the recording and frees rec. After it returned all files are final. */
+/* Flushes, ends the recording and frees rec. After it returned all files are final. No other thread may use rec any more;
+ * one that is left open is ended at exit, without being freed. */
 TAP_API tap_status tap_recorder_close(tap_recorder *rec, tap_error *err);
 /* Pause and resume: a paused recorder does nothing in tap_save. */
 TAP_API void tap_set_enabled(tap_recorder *rec, bool enabled);

@@ -513,6 +513,73 @@ static void a_forked_child_records_beside_its_parent(void **state)
     scratch_drop(dir);
 }
 
+static tap_status save_one(tap_recorder *rec)
+{
+    float value = 1;
+    tap_tensor tensor = {&value, TAP_F32, 0, NULL, NULL};
+    return tap_save(rec, "x", &tensor, NULL);
+}
+
+/* A child whose own recorder cannot be opened must not claim that its values are safe. */
+static void a_child_that_cannot_record_says_so(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), inside[600], away[600];
+    snprintf(inside, sizeof inside, "%s/run", dir);
+    snprintf(away, sizeof away, "%s/away", dir);
+    tap_options options = options_for(inside, "thread");
+    tap_recorder *rec = must_open(&options);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        FILE *file = rename(inside, away) == 0 ? fopen(inside, "w") : NULL;
+        bool told = file && save_one(rec) == TAP_E_LOST && save_one(rec) == TAP_E_LOST;
+        unlink(inside);
+        rename(away, inside);
+        _exit(told ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    must_close(rec);
+    scratch_drop(dir);
+}
+
+/* Each generation has a recorder of its own; two recorders in one process do not meet. */
+static void children_of_children_and_two_recorders(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), *other = scratch_make();
+    tap_options options = options_for(dir, TAP_COMMAND), second = options_for(other, TAP_COMMAND);
+    second.durability = TAP_DURABLE_SAVE;
+    tap_recorder *rec = must_open(&options), *two = must_open(&second);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool well = save_one(rec) == TAP_OK;
+        pid_t below = fork();
+        if (below == 0)
+            _exit(save_one(rec) == TAP_OK && save_one(two) == TAP_OK && tap_recorder_close(rec, NULL) == TAP_OK ? 0 : 1);
+        int status;
+        well = waitpid(below, &status, 0) == below && status == 0 && well;
+        _exit(well ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(save_one(two), TAP_OK);
+    must_close(two);
+    must_close(rec);
+    assert_int_equal(tap_run_wait(dir, 20000, NULL), TAP_OK);
+    assert_int_equal(tap_run_wait(other, 20000, NULL), TAP_OK);
+    expect_list(dir, NULL, "x@0.0 forward float32[] 0\nx@0.0 forward float32[] 0\n");
+    expect_list(other, NULL, "x@0.0 forward float32[] 0\nx@0.0 forward float32[] 0\n");
+    expect_verify(dir, TAP_OK);
+    expect_verify(other, TAP_OK);
+    scratch_drop(dir);
+    scratch_drop(other);
+}
+
 static void *save_for_ever(void *argument)
 {
     for (;;)
@@ -787,6 +854,8 @@ int main(void)
         cmocka_unit_test(slots_and_declared_names),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(a_forked_child_records_beside_its_parent),
+        cmocka_unit_test(a_child_that_cannot_record_says_so),
+        cmocka_unit_test(children_of_children_and_two_recorders),
         cmocka_unit_test(exit_while_other_threads_save),
         cmocka_unit_test(slots_come_back),
         cmocka_unit_test(a_name_as_long_as_the_ring),
