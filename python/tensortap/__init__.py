@@ -13,8 +13,11 @@
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._onimport import when_imported as _when_imported
+from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
 from ._recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
+from ._taps import save_grad
 
 __all__ = [
     "Counts",
@@ -33,10 +36,22 @@ __all__ = [
     "flush",
     "messages",
     "open",
+    "print",
     "record",
     "recording",
     "save",
+    "save_grad",
     "set_step",
     "step",
     "verify",
 ]
+
+
+def _with_torch() -> None:
+    from ._torch import install, install_dynamo
+
+    install()
+    _when_imported("torch._dynamo", install_dynamo)
+
+
+_when_imported("torch", _with_torch)

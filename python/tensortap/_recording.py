@@ -9,7 +9,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
-from . import _core
+from . import _core, _state
 
 _MODES = {"new": 0, "append": 1, "replace": 2}
 _KEEP = {"stats": 1, "tensor": 2, "both": 3, "health": 4}
@@ -52,6 +52,13 @@ class Recorder(_core.Recorder):
 
     def __repr__(self) -> str:
         return f"<tensortap.Recorder {self.directory!r}{' closed' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """End the recording; after it all files are final."""
+        try:
+            super().close()
+        finally:
+            _state.recording = _core.current() is not None
 
     def pause(self) -> None:
         """Make saves do nothing until ``resume``."""
@@ -187,6 +194,7 @@ def record(
         raise RuntimeError(f"{_core.current()!r} is open already; close it first: tap.close()")
     recorder = _make(dir, given)
     _core.set_current(recorder)
+    _state.recording = True
     return recorder
 
 
