@@ -48,10 +48,13 @@ __all__ = [
 
 
 def _with_torch() -> None:
-    from ._torch import install, install_dynamo
+    from . import _torch
 
-    install()
-    _when_imported("torch._dynamo", install_dynamo)
+    _torch.install()
+    _when_imported("torch._dynamo", _torch.install_dynamo)
+    _when_imported("torch._functorch.compile_utils", _torch.install_partitioner)
+    _when_imported("torch._functorch.partitioners", _torch.install_checkpointing)
+    _when_imported("torch._inductor.lowering", _torch.install_inductor)
 
 
 _when_imported("torch", _with_torch)

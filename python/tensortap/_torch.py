@@ -443,3 +443,70 @@ def install_dynamo() -> None:
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
     torch.compiler.substitute_in_graph(_printing.print, skip_signature_check=True)(print_traced)
+
+
+def install_partitioner() -> None:
+    """AOTAutograd takes two equal calls for one, unless the operator is on its list of those that never are."""
+    from torch._functorch import compile_utils
+
+    never: Any = getattr(compile_utils, "rand_ops", None)
+    if isinstance(never, list):
+        never += [getattr(torch.ops.tensortap, name) for name in _FAKES]
+    else:
+        _core.say(f"torch {torch.__version__}: two equal taps in one compiled training graph may be recorded as one")
+
+
+def install_checkpointing() -> None:
+    """Compiled activation checkpointing runs what it recomputes without telling it; taps are kept from the forward."""
+    from torch._functorch import partitioners
+    from torch.utils import checkpoint
+
+    original: Any = getattr(partitioners, "has_recomputable_ops", None)
+    save = getattr(getattr(checkpoint, "CheckpointPolicy", None), "MUST_SAVE", None)
+    if original is None or save is None:
+        return
+
+    def has_recomputable_ops(graph: Any) -> bool:
+        for node in graph.graph.nodes:
+            if getattr(node.target, "namespace", "") == "tensortap" and "recompute" in node.meta:
+                if node.target is torch.ops.tensortap.tap_ticket.default:
+                    node.meta["recompute"] = save
+                else:
+                    del node.meta["recompute"]
+        return bool(original(graph))
+
+    partitioners.has_recomputable_ops = has_recomputable_ops
+
+
+def install_inductor() -> None:
+    """Inductor reorders calls that do not need each other; each tap is made to need the one before it."""
+    from torch._inductor import lowering
+
+    for name in _FAKES:
+        op = getattr(torch.ops.tensortap, name).default
+        lowering.register_lowering(op, type_promotion_kind=None)(_in_order(op))
+
+
+def _in_order(op: Any) -> Callable[..., Any]:
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+    from torch.utils._pytree import tree_map
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        graph = V.graph
+        before = len(graph.operations)
+        result = tree_map(
+            lambda x: x.wrap_for_lowering() if isinstance(x, ir.IRNode) else x,
+            ir.FallbackKernel.create(op, *args, **kwargs),
+        )
+        made = graph.operations[before:]
+        previous = graph.__dict__.get("_tensortap_last")
+        for operation in made:
+            operation.has_side_effects = lambda: True
+            if previous is not None and hasattr(graph, "additional_star_deps"):
+                graph.additional_star_deps[operation.get_operation_name()].add(previous)
+        if made:
+            graph._tensortap_last = made[-1].get_name()
+        return result
+
+    return lower
