@@ -18,6 +18,7 @@ from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
 from ._recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
 from ._taps import save_grad
+from ._watch import Watch, watch
 
 __all__ = [
     "Counts",
@@ -29,6 +30,7 @@ __all__ = [
     "Run",
     "Stats",
     "Verified",
+    "Watch",
     "__version__",
     "close",
     "current",
@@ -44,6 +46,7 @@ __all__ = [
     "set_step",
     "step",
     "verify",
+    "watch",
 ]
 
 

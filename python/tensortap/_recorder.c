@@ -16,6 +16,7 @@ typedef struct recorder {
     tap_recorder *rec;  /* NULL when closed */
     atomic_int busy;    /* calls that run without the GIL; close waits for them */
     int source;         /* record file and line of the caller */
+    PyObject *predicate; /* called with name and value: save it? NULL: always */
     struct recorder *next; /* of all recorders */
 } recorder;
 
@@ -25,6 +26,7 @@ static recorder *current;  /* the process's recorder, held; NULL: not recording 
 static int first_miss_done; /* the first save without a recorder was answered */
 static PyObject *recorder_type, *open_from_environment;
 static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
+static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
 /* What code without the GIL sees of `current`. */
@@ -296,12 +298,30 @@ static PyObject *add_gradients(recorder *self, PyObject **values, const tap_save
                                  (long long)saved->step, (unsigned)saved->call, again ? Py_False : Py_True);
 }
 
+/* The user's own filter. One that fails is told once and says yes. */
+static bool is_wanted(PyObject *predicate, PyObject **values)
+{
+    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, values[K_NAME], values[K_VALUE], NULL);
+    int yes = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (yes >= 0)
+        return yes;
+    static bool told;
+    if (!told)
+        core_say("the predicate given to record raised an exception; what it was asked about is recorded");
+    told = true;
+    PyErr_Clear();
+    return true;
+}
+
 static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *values[K_COUNT], *name_owner = NULL;
     if (parse(args, nargs, kwnames, values) < 0)
         return NULL;
     tap_saved saved = {.wanted = false};
+    if (self->predicate && !is_wanted(self->predicate, values))
+        Py_RETURN_NONE;
     const char *name = text_of(values[K_NAME], &name_owner);
     if (!name)
         return NULL;
@@ -314,7 +334,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     int failed = (nargs > 2 || kwnames) ? fill_info(values, &info, &texts) : 0;
     if (!failed && self->source && !info.source)
         fill_source(&info);
-    bool again = !failed && info.kind == TAP_KIND_FORWARD && recomputed();
+    bool again = !failed && info.kind != TAP_KIND_GRAD && info.kind != TAP_KIND_PARAM && recomputed();
     if (again)
         info.flags |= TAP_SAVE_RECOMPUTED;
     if (failed)
@@ -472,6 +492,8 @@ static int open_recorder(recorder *self, PyObject *given)
     while (!failed && given && PyDict_Next(given, &at, &key, &value)) {
         if (PyUnicode_CompareWithASCIIString(key, "source") == 0)
             self->source = PyObject_IsTrue(value) == 1;
+        else if (PyUnicode_CompareWithASCIIString(key, "predicate") == 0)
+            self->predicate = Py_NewRef(value);
         else
             failed = set_option(&options, key, value, owners) < 0;
     }
@@ -536,6 +558,7 @@ static void recorder_dealloc(PyObject *object)
     recorder *self = (recorder *)object;
     PyTypeObject *type = Py_TYPE(object);
     close_recorder(self, NULL);
+    Py_CLEAR(self->predicate);
     for (recorder **link = &all; *link; link = &(*link)->next)
         if (*link == self) {
             *link = self->next;
@@ -576,6 +599,8 @@ static PyObject *recorder_step(PyObject *object, PyObject *unused)
         return closed_error();
     tap_recorder *rec = self->rec;
     WITHOUT_GIL(self, tap_step(rec));
+    if (after_step)
+        return PyObject_CallFunctionObjArgs(after_step, object, NULL);
     Py_RETURN_NONE;
 }
 
@@ -729,6 +754,14 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
     return result;
 }
 
+static PyObject *module_on_step(PyObject *module, PyObject *callback)
+{
+    (void)module;
+    Py_XDECREF(after_step);
+    after_step = callback == Py_None ? NULL : Py_NewRef(callback);
+    Py_RETURN_NONE;
+}
+
 static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
 {
     (void)module;
@@ -809,6 +842,7 @@ static PyMethodDef module_methods[] = {
     {"current", module_current, METH_NOARGS, "current() -> Recorder | None"},
     {"set_current", module_set_current, METH_O, "set_current(recorder) -> None"},
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
+    {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
     {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
     {NULL, NULL, 0, NULL},
 };

@@ -171,13 +171,12 @@ def unwrapped(x: Any) -> Any:
     functorch = torch._C._functorch
     if not is_wrapped(x):
         return x
-    level = functorch.maybe_get_level(x)
+    inside = functorch.get_unwrapped(x)
     if functorch.is_batchedtensor(x):
         dim = functorch.maybe_get_bdim(x)
-        inner = unwrapped(functorch.get_unwrapped(x))
-        del level
-        return inner.movedim(dim + inner.dim() - functorch.get_unwrapped(x).dim(), 0)
-    return unwrapped(functorch.get_unwrapped(x))
+        whole = unwrapped(inside)
+        return whole.movedim(dim + whole.dim() - inside.dim(), 0)
+    return unwrapped(inside)
 
 
 def is_traced(x: Any) -> bool:

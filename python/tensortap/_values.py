@@ -85,11 +85,13 @@ def _is_torch(x: Any) -> bool:
 def _simplify_torch(x: Any) -> Simple:
     import torch
 
-    from ._torch import is_traced, unwrapped
+    from ._torch import is_traced, is_wrapped, unwrapped
 
     if is_traced(x):
         raise Traced
-    x = unwrapped(x)
+    if is_wrapped(x):
+        with torch._C._DisableFuncTorch():
+            return _simplify_torch(unwrapped(x))
     grad = bool(x.requires_grad)
     name = None if type(x) is torch.Tensor else _qualified(type(x))
     placements = None
