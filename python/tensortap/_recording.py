@@ -58,9 +58,13 @@ class Recorder(_core.Recorder):
         return f"<tensortap.Recorder {self.directory!r}{' closed' if self.closed else ''}>"
 
     def close(self) -> None:
-        """End the recording; after it all files are final."""
+        """End the recording; after it all files are final. What was lost is said, not raised: ``verify`` lists it."""
         try:
             super().close()
+        except _core.Error as error:
+            if error.args[1:] != ("E_LOST",):
+                raise
+            _core.say(str(error.args[0]))
         finally:
             _state.recording = _core.current() is not None
 
