@@ -250,7 +250,8 @@ typedef enum tap_value_type {
     TAP_VALUE_LIST = 8,   /* in a record: an empty list */
     TAP_VALUE_TUPLE = 9,  /* in a record: an empty tuple */
     TAP_VALUE_DICT = 10,  /* in a record: an empty dict */
-    TAP_VALUE_META = 11   /* a tensor without data (meta, fake): shape and dtype only */
+    TAP_VALUE_META = 11,  /* a tensor without data (meta, fake): shape and dtype only */
+    TAP_VALUE_SKIP = 12   /* a place in a container that is left out: never in a record */
 } tap_value_type;
 
 /* A nested value; nothing in it is owned. */
@@ -349,11 +350,18 @@ TAP_API tap_status tap_recorder_open(const tap_options *options, tap_recorder **
 
 enum { /* tap_save_info.flags */
     TAP_SAVE_REQUIRES_GRAD = 1,
-    TAP_SAVE_RECOMPUTED = 2,   /* activation checkpointing ran the forward again */
+    TAP_SAVE_RECOMPUTED = 2,   /* activation checkpointing ran the forward again; its calls are counted apart */
     TAP_SAVE_SLOT = 4,         /* announces a value that comes later (a gradient); verify lists it until it came */
     TAP_SAVE_SLOT_GONE = 8,    /* the announced value will never come (its hook is gone) */
     TAP_SAVE_OVERWRITE = 16    /* torch_npu: keep the newest under the first name */
 };
+
+/* Under which number a save was counted, for a gradient that comes later and belongs to it. */
+typedef struct tap_saved {
+    bool wanted;  /* false: a filter said no, and the rest is not set */
+    int64_t step;
+    uint32_t call;
+} tap_saved;
 
 /* Everything about a save beyond name and value. Zero means "usual" in every member: start from TAP_SAVE_INFO. */
 typedef struct tap_save_info {
@@ -373,6 +381,7 @@ typedef struct tap_save_info {
     int64_t graph_id;         /* torchair: graph_<n> */
     const char *argument;     /* torchair: "0", "0.1", "keyword" */
     int64_t stamp_us;         /* torchair: one UTC time for all files of a node call; 0: now */
+    tap_saved *saved;         /* filled by the save, unless NULL */
 } tap_save_info;
 
 /* Saves one tensor; info may be NULL (or 0). With rec NULL, or when a filter says no, it does nothing and costs 2 ns.

@@ -13,8 +13,12 @@
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._onimport import when_imported as _when_imported
+from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
 from ._recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
+from ._taps import save_grad
+from ._watch import Watch, watch
 
 __all__ = [
     "Counts",
@@ -26,6 +30,7 @@ __all__ = [
     "Run",
     "Stats",
     "Verified",
+    "Watch",
     "__version__",
     "close",
     "current",
@@ -33,10 +38,26 @@ __all__ = [
     "flush",
     "messages",
     "open",
+    "print",
     "record",
     "recording",
     "save",
+    "save_grad",
     "set_step",
     "step",
     "verify",
+    "watch",
 ]
+
+
+def _with_torch() -> None:
+    from . import _torch
+
+    _torch.install()
+    _when_imported("torch._dynamo", _torch.install_dynamo)
+    _when_imported("torch._functorch.compile_utils", _torch.install_partitioner)
+    _when_imported("torch._functorch.partitioners", _torch.install_checkpointing)
+    _when_imported("torch._inductor.lowering", _torch.install_inductor)
+
+
+_when_imported("torch", _with_torch)

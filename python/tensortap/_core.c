@@ -47,6 +47,11 @@ static void hear(void *user, tap_log_level level, const char *message)
         return; /* nobody listens */
 }
 
+void core_say(const char *message)
+{
+    hear(NULL, TAP_LOG_WARNING, message);
+}
+
 static PyObject *messages(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -113,7 +118,8 @@ PyMODINIT_FUNC PyInit__core(void)
                                            PyExc_OSError, NULL);
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
         PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
-        recorder_init(module) < 0 || reader_init(module) < 0) {
+        recorder_init(module) < 0 || reader_init(module) < 0 ||
+        torch_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -27,6 +27,8 @@ typedef struct tap_tree {
 int tree_build(tap_tree *tree, PyObject *value);
 void tree_free(tap_tree *tree);
 int value_init(void);
+/* Raised by tree_build for a stand-in: a graph is being traced. */
+extern PyObject *traced_type;
 
 /* UTF-8 of a str, NUL-terminated; *owner (may become NULL) keeps it alive. Lone surrogates and NUL bytes, which the
  * library's strings cannot hold, are written as escapes. NULL with an exception. */
@@ -35,8 +37,21 @@ const char *text_of(PyObject *str, PyObject **owner);
 /* Raises tensortap.Error with the message of err. Always returns NULL. */
 PyObject *raise_error(const tap_error *err);
 
+/* Prints and keeps a warning; needs no GIL. */
+void core_say(const char *message);
+
+/* The process's recorder, for code that runs without the GIL: NULL when none is open. Between the two calls it is not
+ * closed. *serial tells one recorder from the next. */
+tap_recorder *recorder_enter(uint64_t *serial);
+void recorder_leave(void);
+bool recorder_is_open(void);
+
+/* Does torch's autograd run forward code in this thread, during a backward pass? */
+bool torch_in_recompute(void);
+
 /* Adds the types and functions of a file to the module; 0 or -1 with an exception. */
 int recorder_init(PyObject *module);
 int reader_init(PyObject *module);
+int torch_init(PyObject *module);
 
 #endif

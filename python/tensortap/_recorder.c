@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ typedef struct recorder {
     tap_recorder *rec;  /* NULL when closed */
     atomic_int busy;    /* calls that run without the GIL; close waits for them */
     int source;         /* record file and line of the caller */
+    PyObject *predicate; /* called with name and value: save it? NULL: always */
     struct recorder *next; /* of all recorders */
 } recorder;
 
@@ -23,6 +25,31 @@ static recorder *all;      /* not held: a recorder takes itself out */
 static recorder *current;  /* the process's recorder, held; NULL: not recording */
 static int first_miss_done; /* the first save without a recorder was answered */
 static PyObject *recorder_type, *open_from_environment;
+static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
+static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
+static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
+
+/* What code without the GIL sees of `current`. */
+static _Atomic(tap_recorder *) open_recorder_now;
+static _Atomic uint64_t open_serial;
+static atomic_int entered;
+
+bool recorder_is_open(void)
+{
+    return atomic_load_explicit(&open_recorder_now, memory_order_relaxed);
+}
+
+tap_recorder *recorder_enter(uint64_t *serial)
+{
+    atomic_fetch_add(&entered, 1);
+    *serial = atomic_load(&open_serial);
+    return atomic_load(&open_recorder_now);
+}
+
+void recorder_leave(void)
+{
+    atomic_fetch_sub(&entered, 1);
+}
 
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
 #define WITHOUT_GIL(r, call)                                                                                         \
@@ -43,10 +70,10 @@ static PyObject *closed_error(void)
 /* ----------------------------------------------------------------------------------------------------------- save */
 
 enum keyword { K_VALUE, K_NAME, K_KIND, K_STEP, K_CALL, K_REPLAY, K_MODULE, K_GRAPH, K_NODE, K_GRAPH_ID, K_ARGUMENT,
-               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_COUNT };
+               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_GRAD, K_NUMBERS, K_COUNT };
 static const char *const KEYWORDS[K_COUNT] = {"value", "name", "kind", "step", "call", "replay", "module", "graph", "node",
                                               "graph_id", "argument", "suffix", "stamp_us", "flags", "device", "source",
-                                              "line"};
+                                              "line", "grad", "numbers"};
 static PyObject *keywords[K_COUNT]; /* interned */
 enum { POSITIONAL = 4 };
 
@@ -208,11 +235,93 @@ static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, c
         tap_save_value(rec, name, &tree->value, info);
 }
 
+/* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
+static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyErr_Clear();
+    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
+    int bad = !positional || !named;
+    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
+        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
+        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
+    if (!bad)
+        result = PyObject_Call(save_traced, positional, named);
+    Py_XDECREF(positional);
+    Py_XDECREF(named);
+    return result;
+}
+
+/* A forward that a backward pass runs again. Only then is Python asked whether it is activation checkpointing. */
+static bool recomputed(void)
+{
+    if (!torch_in_recompute() || !is_recompute)
+        return false;
+    PyObject *answer = PyObject_CallFunctionObjArgs(is_recompute, NULL);
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
+/* Reading the value failed inside its framework: training goes on, and verify lists the name. */
+static PyObject *lose_value(recorder *self, const char *name, const tap_save_info *info)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *why = value ? PyObject_Str(value) : NULL, *owner = NULL;
+    const char *text = why ? text_of(why, &owner) : NULL;
+    PyErr_Clear();
+    static bool told;
+    char message[600];
+    if (!told) {
+        snprintf(message, sizeof message, "%.200s could not be read and is not recorded: %.300s", name, text ? text : "");
+        core_say(message);
+    }
+    told = true;
+    Py_XDECREF(owner);
+    Py_XDECREF(why);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    static const int64_t shape[1] = {1};
+    tap_save(self->rec, name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, info);
+    Py_RETURN_NONE;
+}
+
+/* The hooks that save the gradients when they come; they know the numbers of this save. */
+static PyObject *add_gradients(recorder *self, PyObject **values, const tap_saved *saved, bool again)
+{
+    if (!saved->wanted || !save_gradients)
+        Py_RETURN_NONE;
+    return PyObject_CallFunction(save_gradients, "OOOLIO", self, values[K_VALUE], values[K_NAME],
+                                 (long long)saved->step, (unsigned)saved->call, again ? Py_False : Py_True);
+}
+
+/* The user's own filter. One that fails is told once and says yes. */
+static bool is_wanted(PyObject *predicate, PyObject **values)
+{
+    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, values[K_NAME], values[K_VALUE], NULL);
+    int yes = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (yes >= 0)
+        return yes;
+    static bool told;
+    if (!told)
+        core_say("the predicate given to record raised an exception; what it was asked about is recorded");
+    told = true;
+    PyErr_Clear();
+    return true;
+}
+
 static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *values[K_COUNT], *name_owner = NULL;
     if (parse(args, nargs, kwnames, values) < 0)
         return NULL;
+    tap_saved saved = {.wanted = false};
+    if (self->predicate && !is_wanted(self->predicate, values))
+        Py_RETURN_NONE;
     const char *name = text_of(values[K_NAME], &name_owner);
     if (!name)
         return NULL;
@@ -225,8 +334,22 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     int failed = (nargs > 2 || kwnames) ? fill_info(values, &info, &texts) : 0;
     if (!failed && self->source && !info.source)
         fill_source(&info);
-    if (failed || tree_build(&tree, values[K_VALUE]) < 0)
+    bool again = !failed && info.kind != TAP_KIND_GRAD && info.kind != TAP_KIND_PARAM && recomputed();
+    if (again)
+        info.flags |= TAP_SAVE_RECOMPUTED;
+    if (failed)
         goto done;
+    if (tree_build(&tree, values[K_VALUE]) < 0) {
+        if (save_traced && PyErr_ExceptionMatches(traced_type))
+            result = save_into_graph(args, nargs, kwnames);
+        else if (PyErr_ExceptionMatches(PyExc_RuntimeError))
+            result = lose_value(self, name, &info);
+        goto done;
+    }
+    bool grad = values[K_GRAD] && PyObject_IsTrue(values[K_GRAD]) == 1;
+    bool numbers = values[K_NUMBERS] && values[K_NUMBERS] == Py_True;
+    if (grad || numbers)
+        info.saved = &saved;
     if (tree.value.requires_grad)
         info.flags |= TAP_SAVE_REQUIRES_GRAD;
     if (tree.device && !info.device)
@@ -238,7 +361,12 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
         WITHOUT_GIL(self, do_save(rec, name, &tree, &info));
     else
         do_save(rec, name, &tree, &info);
-    result = Py_NewRef(Py_None);
+    if (grad)
+        result = add_gradients(self, values, &saved, again);
+    else if (numbers && saved.wanted)
+        result = Py_BuildValue("(LI)", (long long)saved.step, (unsigned)saved.call);
+    else
+        result = Py_NewRef(Py_None);
 done:
     if (!failed)
         tree_free(&tree);
@@ -259,6 +387,9 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 {
     (void)module;
     if (!current) {
+        /* an exported graph is for other processes, which may record */
+        if (export_flags && PyDict_GetItem(export_flags, str_exporting) == Py_True && save_traced)
+            return save_into_graph(args, nargs, kwnames);
         if (first_miss_done)
             Py_RETURN_NONE;
         first_miss_done = 1;
@@ -361,6 +492,8 @@ static int open_recorder(recorder *self, PyObject *given)
     while (!failed && given && PyDict_Next(given, &at, &key, &value)) {
         if (PyUnicode_CompareWithASCIIString(key, "source") == 0)
             self->source = PyObject_IsTrue(value) == 1;
+        else if (PyUnicode_CompareWithASCIIString(key, "predicate") == 0)
+            self->predicate = Py_NewRef(value);
         else
             failed = set_option(&options, key, value, owners) < 0;
     }
@@ -409,9 +542,10 @@ static tap_status close_recorder(recorder *self, tap_error *err)
         was_current = (PyObject *)current;
         current = NULL;
         tap_set_default_recorder(NULL);
+        atomic_store(&open_recorder_now, NULL);
     }
     PyThreadState *state = PyEval_SaveThread();
-    while (atomic_load(&self->busy))
+    while (atomic_load(&self->busy) || (was_current && atomic_load(&entered)))
         usleep(200);
     tap_status status = tap_recorder_close(rec, err);
     PyEval_RestoreThread(state);
@@ -424,6 +558,7 @@ static void recorder_dealloc(PyObject *object)
     recorder *self = (recorder *)object;
     PyTypeObject *type = Py_TYPE(object);
     close_recorder(self, NULL);
+    Py_CLEAR(self->predicate);
     for (recorder **link = &all; *link; link = &(*link)->next)
         if (*link == self) {
             *link = self->next;
@@ -438,6 +573,7 @@ static void after_fork_in_child(void)
 {
     for (recorder *each = all; each; each = each->next)
         atomic_store(&each->busy, 0);
+    atomic_store(&entered, 0);
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *unused)
@@ -463,6 +599,8 @@ static PyObject *recorder_step(PyObject *object, PyObject *unused)
         return closed_error();
     tap_recorder *rec = self->rec;
     WITHOUT_GIL(self, tap_step(rec));
+    if (after_step)
+        return PyObject_CallFunctionObjArgs(after_step, object, NULL);
     Py_RETURN_NONE;
 }
 
@@ -601,6 +739,8 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
+    atomic_fetch_add(&open_serial, 1);
+    atomic_store(&open_recorder_now, current->rec);
     Py_RETURN_NONE;
 }
 
@@ -614,6 +754,14 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
     return result;
 }
 
+static PyObject *module_on_step(PyObject *module, PyObject *callback)
+{
+    (void)module;
+    Py_XDECREF(after_step);
+    after_step = callback == Py_None ? NULL : Py_NewRef(callback);
+    Py_RETURN_NONE;
+}
+
 static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
 {
     (void)module;
@@ -623,16 +771,31 @@ static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
     Py_RETURN_NONE;
 }
 
+/* on_torch(save_traced, save_gradients, is_recompute, flags) -> None: what torch's part of the package adds. */
+static PyObject *module_on_torch(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *traced, *gradients, *again, *flags;
+    if (!PyArg_ParseTuple(args, "OOOO!", &traced, &gradients, &again, &PyDict_Type, &flags))
+        return NULL;
+    save_traced = Py_NewRef(traced);
+    save_gradients = Py_NewRef(gradients);
+    is_recompute = Py_NewRef(again);
+    export_flags = Py_NewRef(flags);
+    Py_RETURN_NONE;
+}
+
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
 
 /* The first line is read by inspect.signature. */
 #define SAVE_DOC(self)                                                                                               \
     "save($" self ", value, name, kind='forward', step=None, *, call=None, replay=None, module=None, graph=None, "    \
     "node=None, graph_id=None, argument=None, suffix=None, stamp_us=None, flags=None, device=None, source=None, "     \
-    "line=None)\n--\n\n"                                                                                             \
+    "line=None, grad=False)\n--\n\n"                                                                                             \
     "Save a value under a name: an array, a tensor, a number, a str, or a nested list, tuple or dict of them.\n\n"    \
     "Returns when the value is safe from the death of this process. Without a recorder it does nothing.\n"           \
-    "kind is forward, grad, input, output or param; step is the recorder's own unless given.\n\n"                    \
+    "kind is forward, grad, input, output or param; step is the recorder's own unless given. grad=True saves the\n"   \
+    "gradients of the torch tensors in it too, when they come, with the step and call of this save.\n\n"              \
     ">>> import numpy, tempfile, tensortap as tap\n"                                                                 \
     ">>> with tempfile.TemporaryDirectory() as d, tap.record(d + '/run'):\n"                                         \
     "...     tap.save(numpy.ones(3), 'x')\n"
@@ -679,6 +842,8 @@ static PyMethodDef module_methods[] = {
     {"current", module_current, METH_NOARGS, "current() -> Recorder | None"},
     {"set_current", module_set_current, METH_O, "set_current(recorder) -> None"},
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
+    {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
+    {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -687,6 +852,8 @@ int recorder_init(PyObject *module)
     for (int i = 0; i < K_COUNT; i++)
         if (!(keywords[i] = PyUnicode_InternFromString(KEYWORDS[i])))
             return -1;
+    if (!(str_exporting = PyUnicode_InternFromString("_is_exporting_flag")))
+        return -1;
     recorder_type = PyType_FromSpec(&recorder_spec);
     if (!recorder_type || PyModule_AddObjectRef(module, "Recorder", recorder_type) < 0)
         return -1;

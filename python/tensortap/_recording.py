@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
-from . import _core
+from . import _core, _state
 
 _MODES = {"new": 0, "append": 1, "replace": 2}
 _KEEP = {"stats": 1, "tensor": 2, "both": 3, "health": 4}
@@ -39,8 +41,10 @@ class Counts(NamedTuple):
 class Recorder(_core.Recorder):
     """An open recorder; ``record`` makes it. Leaving it as a context manager closes it."""
 
-    __slots__ = ("__weakref__", "directory")
+    __slots__ = ("__weakref__", "_config", "_config_seen", "directory")
     directory: str
+    _config: str | None
+    _config_seen: tuple[int, int] | None
 
     def __enter__(self) -> Recorder:
         return self
@@ -52,6 +56,17 @@ class Recorder(_core.Recorder):
 
     def __repr__(self) -> str:
         return f"<tensortap.Recorder {self.directory!r}{' closed' if self.closed else ''}>"
+
+    def close(self) -> None:
+        """End the recording; after it all files are final. What was lost is said, not raised: ``verify`` lists it."""
+        try:
+            super().close()
+        except _core.Error as error:
+            if error.args[1:] != ("E_LOST",):
+                raise
+            _core.say(str(error.args[0]))
+        finally:
+            _state.recording = _core.current() is not None
 
     def pause(self) -> None:
         """Make saves do nothing until ``resume``."""
@@ -167,6 +182,8 @@ def record(
     framework: str | None = None,
     first_step: int | None = None,
     source: bool | None = None,
+    predicate: Callable[[str, Any], bool] | None = None,
+    config: Path | None = None,
 ) -> Recorder:
     """Start recording to a directory. The process has one recorder; ``save`` and ``step`` use it from any module.
 
@@ -174,7 +191,11 @@ def record(
     ``layout="native"``, ``keep="both"`` (statistics and bytes), ``mode="new"`` (a directory that holds a recording is
     refused; ``append`` adds a new attempt, ``replace`` deletes first), ``full="block"``. ``names`` are globs
     (``"attn.*|!*.bias"``), ``steps`` and ``ranks`` ranges (``"0|10-20|100-"``). Sizes may be written ``"20G"``.
-    ``source=False`` leaves out the file and line of each save.
+    ``source=False`` leaves out the file and line of each save. ``predicate(name, value)`` says whether a value is saved
+    (values inside a compiled graph are not shown to it).
+
+    ``config`` (or ``TENSORTAP_CONFIG``) names a JSON file with options under these names; what is given here or in a
+    variable wins. It is looked at again after each ``step``: ``"dump_enable": false`` pauses recording, ``true`` resumes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, record(d + "/run", keep="stats", steps=range(100)) as recorder:
@@ -182,23 +203,73 @@ def record(
     ...     recorder.numbers().saved
     2
     """
-    given = {name: value for name, value in locals().items() if value is not None and name != "dir"}
+    given = {name: value for name, value in locals().items() if value is not None and name not in ("dir", "config")}
     if _core.current() is not None:
         raise RuntimeError(f"{_core.current()!r} is open already; close it first: tap.close()")
-    recorder = _make(dir, given)
+    recorder = _make(dir, given, config)
     _core.set_current(recorder)
+    _state.recording = True
     return recorder
 
 
-def _make(dir: Path, given: dict[str, Any]) -> Recorder:
+def _read_config(path: str) -> dict[str, Any]:
+    """The options in a config file. Raises OSError or ValueError with what to do."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            config = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path}: not JSON: {error}; correct it") from None
+    if not isinstance(config, dict):
+        raise ValueError(f'{path}: give an object of options, such as {{"steps": "0-9", "dump_enable": true}}')
+    unknown = set(config) - set(_CONVERT) - set(_TEXTS) - {"dir", "dump_enable"}
+    if unknown:
+        raise ValueError(f"{path}: no option {sorted(unknown)[0]!r}; there are {', '.join((*_CONVERT, *_TEXTS))}")
+    return config
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _look_at_config(recorder: _core.Recorder) -> None:
+    """After each step: a config file that was edited may pause or resume recording."""
+    path = getattr(recorder, "_config", None)
+    if path is None or not isinstance(recorder, Recorder):
+        return
+    stamp = _stamp(path)
+    if stamp is None or stamp == recorder._config_seen:
+        return
+    recorder._config_seen = stamp
+    try:
+        recorder.set_enabled(_flag(_read_config(path).get("dump_enable", True)) != 0)
+    except (OSError, ValueError) as error:  # perhaps half written: the next step looks again
+        recorder._config_seen = None
+        _core.say(f"{error}; recording goes on as before")
+
+
+def _make(dir: Path, given: dict[str, Any], config: Path | None) -> Recorder:
     directory = os.fspath(dir)
     options: dict[str, Any] = {}
+    path = os.fspath(config) if config is not None else os.environ.get("TENSORTAP_CONFIG") or None
+    stamp = _stamp(path) if path else None
+    from_file = _read_config(path) if path else {}
+    if "predicate" in given:
+        options["predicate"] = given["predicate"]
     for name in (*_CONVERT, *_TEXTS):
-        value = given.get(name, os.environ.get("TENSORTAP_" + name.upper()))
+        value = given.get(name, os.environ.get("TENSORTAP_" + name.upper(), from_file.get(name)))
         if value is not None and value != "":
             options[name] = _CONVERT[name](value) if name in _CONVERT else value
     recorder = Recorder(dir=directory, **options)
     recorder.directory = directory
+    recorder._config = path
+    recorder._config_seen = stamp
+    if path:
+        _core.on_step(_look_at_config)
+        recorder.set_enabled(_flag(from_file.get("dump_enable", True)) != 0)
     _open.add(recorder)
     _close_in_children()
     return recorder
@@ -208,6 +279,8 @@ def _from_environment() -> None:
     """The first save without a recorder: open the one the environment names, or say once how to record."""
     directory = os.environ.get("TENSORTAP_RECORD")
     if not directory:
+        directory = _directory_of_config()
+    if not directory:
         _core.say("not recording; call tap.record(DIR) or set TENSORTAP_RECORD")
         return
     try:
@@ -216,13 +289,21 @@ def _from_environment() -> None:
         _core.say(f"TENSORTAP_RECORD={directory}: {error.args[0] if error.args else error}; not recording")
 
 
+def _directory_of_config() -> str | None:
+    path = os.environ.get("TENSORTAP_CONFIG")
+    try:
+        return str(_read_config(path)["dir"]) if path else None
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def recording() -> bool:
     """Whether a recorder is open (opening the one that TENSORTAP_RECORD names, if any).
 
     >>> recording()
     False
     """
-    if _core.current() is None and os.environ.get("TENSORTAP_RECORD"):
+    if _core.current() is None and (os.environ.get("TENSORTAP_RECORD") or _directory_of_config()):
         _from_environment()
     return _core.current() is not None
 

@@ -65,7 +65,8 @@ typedef enum value_kind {
     KIND_TUPLE,
     KIND_DICT,
     KIND_ARRAY, /* has __array_struct__ */
-    KIND_TORCH  /* a plain torch tensor */
+    KIND_TORCH, /* a plain torch tensor */
+    KIND_SKIP   /* a place in a container that is left out */
 } value_kind;
 
 typedef struct type_info {
@@ -77,6 +78,7 @@ typedef struct type_info {
 
 static type_info types[64]; /* by address; a newcomer takes the place of an older one */
 static PyObject *classify, *simplify;
+PyObject *traced_type;
 static PyObject *str_array_struct, *str_exchange, *str_is_neg, *str_is_conj, *str_requires_grad, *str_dlpack;
 
 typedef struct tree_block {
@@ -248,6 +250,11 @@ static int dl_view(tap_value *out, const dl_tensor *dl)
 {
     tap_dtype dtype = tap_dtype_from_dlpack(dl->dtype.code, dl->dtype.bits, dl->dtype.lanes);
     if (dl->device.type != DL_CPU || dtype == TAP_DTYPE_NONE || dl->ndim > TAP_MAX_NDIM)
+        return 0;
+    bool empty = false;
+    for (int i = 0; i < dl->ndim; i++)
+        empty |= dl->shape[i] == 0;
+    if (!dl->data && !empty) /* a wrapper such as those of torch.func */
         return 0;
     out->type = TAP_VALUE_TENSOR;
     out->tensor = (tap_tensor){.data = (char *)dl->data + dl->byte_offset, .dtype = dtype, .ndim = dl->ndim,
@@ -480,6 +487,7 @@ static int build_kind(tap_tree *tree, tap_value *out, PyObject *value, const typ
     case KIND_DICT: return take_dict(tree, out, value, depth);
     case KIND_ARRAY: taken = take_array(tree, out, value, TAP_DTYPE_NONE); break;
     case KIND_TORCH: taken = take_torch(tree, out, value, info->exchange); break;
+    case KIND_SKIP: out->type = TAP_VALUE_SKIP; return 0;
     case KIND_OTHER: break;
     }
     if (taken < 0)
@@ -533,6 +541,7 @@ int value_init(void)
         return -1;
     classify = PyObject_GetAttrString(module, "classify");
     simplify = PyObject_GetAttrString(module, "simplify");
+    traced_type = PyObject_GetAttrString(module, "Traced");
     Py_DECREF(module);
-    return classify && simplify ? 0 : -1;
+    return classify && simplify && traced_type ? 0 : -1;
 }

@@ -12,7 +12,20 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 # the value_kind of _value.c
-OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH = range(13)
+OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED = range(14)
+
+
+
+class Skip:
+    """The type of SKIP, which takes the place of a leaf that is left out of a save."""
+
+
+SKIP = Skip()
+
+
+class Traced(Exception):
+    """Raised for a value that stands for one of a graph being traced: the tap itself belongs into the graph."""
+
 
 _EXACT: dict[type, int] = {
     type(None): NONE,
@@ -25,6 +38,7 @@ _EXACT: dict[type, int] = {
     list: LIST,
     tuple: TUPLE,
     dict: DICT,
+    Skip: SKIPPED,
 }
 _PLAIN_TENSORS = {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer")}
 
@@ -71,6 +85,13 @@ def _is_torch(x: Any) -> bool:
 def _simplify_torch(x: Any) -> Simple:
     import torch
 
+    from ._torch import is_traced, is_wrapped, unwrapped
+
+    if is_traced(x):
+        raise Traced
+    if is_wrapped(x):
+        with torch._C._DisableFuncTorch():
+            return _simplify_torch(unwrapped(x))
     grad = bool(x.requires_grad)
     name = None if type(x) is torch.Tensor else _qualified(type(x))
     placements = None
@@ -85,7 +106,7 @@ def _simplify_torch(x: Any) -> Simple:
         if t.layout is not torch.strided:
             return _simple_sparse(t, grad, device)
         if t.is_quantized:
-            t = t.dequantize()
+            return _simple_quantised(t, grad, device)
         t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
         return t, None, name, grad, device, placements
 
@@ -103,6 +124,19 @@ def _simple_sparse(t: Any, grad: bool, device: str | None) -> Simple:
         parts = {"values": t.to_dense()}
     parts["shape"] = tuple(t.shape)
     return parts, None, name, grad, device, None
+
+
+def _simple_quantised(t: Any, grad: bool, device: str | None) -> Simple:
+    parts = {"values": t.int_repr().cpu()}
+    if "per_tensor" in str(t.qscheme()):
+        parts |= {"scale": float(t.q_scale()), "zero_point": int(t.q_zero_point())}
+    else:
+        parts |= {
+            "scales": t.q_per_channel_scales().cpu(),
+            "zero_points": t.q_per_channel_zero_points().cpu(),
+            "axis": int(t.q_per_channel_axis()),
+        }
+    return parts, None, str(t.dtype), grad, device, None
 
 
 def _simplify_array(x: Any) -> Simple | None:

@@ -541,8 +541,11 @@ static bool job_begin(save_job *job, tap_recorder *rec, const char *name, const 
 
 static void job_count_call(save_job *job)
 {
-    job->leaf.call = job->leaf.info->has_call ? job->leaf.info->call
-                                              : tap__site_call(job->site, job->leaf.kind, job->leaf.step);
+    const tap_save_info *info = job->leaf.info;
+    unsigned counter = info->flags & TAP_SAVE_RECOMPUTED ? TAP_COUNTER_RECOMPUTED : (unsigned)job->leaf.kind;
+    job->leaf.call = info->has_call ? info->call : tap__site_call(job->site, counter, job->leaf.step);
+    if (info->saved)
+        *info->saved = (tap_saved){true, job->leaf.step, job->leaf.call};
 }
 
 /* The quick answer to "is anything to be done at all?" */
@@ -603,6 +606,8 @@ typedef struct tree_walk {
 
 static void tree_leaf(tree_walk *walk, const tap_value *value)
 {
+    if (value->type == TAP_VALUE_SKIP)
+        return;
     save_job job = walk->job;
     static const int64_t NO_SHAPE[1];
     double complex_value[2] = {value->f, value->imag};

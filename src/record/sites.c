@@ -111,9 +111,9 @@ tap_site *tap__site_table_find(tap_sites *sites, const char *name)
     return site ? site : site_add(sites, hash, name, len);
 }
 
-uint32_t tap__site_call(tap_site *site, tap_kind kind, int64_t step)
+uint32_t tap__site_call(tap_site *site, unsigned counter, int64_t step)
 {
-    _Atomic uint64_t *word = &site->calls[(unsigned)kind % TAP_KIND_COUNT];
+    _Atomic uint64_t *word = &site->calls[counter % (TAP_KIND_COUNT + 1)];
     uint64_t tag = ((uint64_t)step + 1) << 32, seen = atomic_load_explicit(word, memory_order_relaxed), next;
     do
         next = (seen & ~0xFFFFFFFFull) == tag ? seen + 1 : tag | 1;

@@ -1,0 +1,507 @@
+/* _torch.c - the operators of the namespace tensortap in torch: taps inside compiled and exported graphs. They are
+ * registered through libtorch's C shim, found at run time, so this file needs no torch to build and one build serves
+ * every torch from 2.10 on. Older ones reach the same code from Python through torch_op.
+ *
+ *     tap(Tensor x, str site, int flags) -> ()                saves one value
+ *     tap_tree(Tensor[] xs, str site, int flags) -> ()        saves a nested value: site says where each tensor belongs
+ *     tap_ticket(Tensor[] xs, str site, int flags) -> Tensor  as tap_tree, and says under which step and call
+ *     tap_grad(Tensor g, Tensor ticket, str site) -> ()       saves a gradient under the step and call of a ticket
+ *     tap_print(Tensor x, str name) -> ()                     shows a value
+ *
+ * The kernels run without the GIL, in any thread. */
+#include "_site.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void *handle;    /* of a tensor, a string, a list or a library */
+typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
+typedef int32_t failed;  /* what the shim's functions return */
+typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
+
+enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
+#define TICKET_MAGIC 0x7461705F7469636Bll
+
+/* Everything taken from libtorch. X(result, name, parameters) */
+#define SHIM(X)                                                                                                      \
+    X(failed, aoti_torch_library_init_fragment, (const char *ns, const char *file, uint32_t line, handle *out))      \
+    X(failed, aoti_torch_library_init_impl,                                                                          \
+      (const char *ns, const char *key, const char *file, uint32_t line, handle *out))                               \
+    X(failed, aoti_torch_library_def, (handle library, const char *schema))                                          \
+    X(failed, aoti_torch_library_impl, (handle library, const char *name, kernel function))                          \
+    X(failed, aoti_torch_get_data_ptr, (handle tensor, void **out))                                                  \
+    X(failed, aoti_torch_get_dim, (handle tensor, int64_t *out))                                                     \
+    X(failed, aoti_torch_get_sizes, (handle tensor, int64_t **out))                                                  \
+    X(failed, aoti_torch_get_strides, (handle tensor, int64_t **out))                                                \
+    X(failed, aoti_torch_get_dtype, (handle tensor, int32_t *out))                                                   \
+    X(failed, aoti_torch_get_layout, (handle tensor, int32_t *out))                                                  \
+    X(failed, aoti_torch_get_device_type, (handle tensor, int32_t *out))                                             \
+    X(failed, aoti_torch_get_device_index, (handle tensor, int32_t *out))                                            \
+    X(failed, aoti_torch_delete_tensor_object, (handle tensor))                                                      \
+    X(failed, aoti_torch_empty_strided,                                                                              \
+      (int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device, int32_t index,     \
+       handle *out))                                                                                                 \
+    X(failed, aoti_torch_copy_, (handle self, handle source, int32_t non_blocking))                                  \
+    X(int32_t, aoti_torch_dtype_int64, (void))                                                                       \
+    X(bool, aoti_torch_grad_mode_is_enabled, (void))                                                                 \
+    X(failed, torch_list_size, (handle list, size_t *out))                                                           \
+    X(failed, torch_list_get_item, (handle list, size_t index, slot *out))                                           \
+    X(failed, torch_delete_list, (handle list))                                                                      \
+    X(failed, torch_string_length, (handle string, size_t *out))                                                     \
+    X(failed, torch_string_c_str, (handle string, const char **out))                                                 \
+    X(failed, torch_delete_string, (handle string))
+
+static struct {
+#define X(result, name, parameters) result(*name) parameters;
+    SHIM(X)
+#undef X
+    int (*graph_task)(void); /* number of the backward pass this thread works for, -1: none; may be NULL */
+    bool (*grad_enabled)(void); /* may be NULL */
+    bool ready;
+} torch;
+
+static tap_dtype dtypes[256]; /* by torch's number */
+
+/* ------------------------------------------------------------------------------------------------ where we are called */
+
+bool torch_in_recompute(void)
+{
+    return torch.graph_task && torch.grad_enabled && torch.graph_task() >= 0 && torch.grad_enabled();
+}
+
+/* ---------------------------------------------------------------------------------------------------------- tensors */
+
+/* A tensor of the stack as a leaf; `copy` is one made on the CPU, to be deleted after use. */
+typedef struct leaf {
+    tap_value value;
+    handle tensor, copy;
+} leaf;
+
+static const char *device_name(int32_t type, int32_t index, char *room, size_t size)
+{
+    static const char *const NAMES[] = {[1] = "cuda", [6] = "hip", [8] = "maia", [9] = "xla", [12] = "xpu",
+                                        [13] = "mps", [14] = "meta", [15] = "hpu", [19] = "mtia",
+                                        [20] = "privateuseone"};
+    const char *name = type > 0 && type < (int32_t)(sizeof NAMES / sizeof NAMES[0]) ? NAMES[type] : NULL;
+    snprintf(room, size, "%s:%d", name ? name : "device", (int)(index < 0 ? 0 : index));
+    return room;
+}
+
+/* A value on another device, copied by torch itself. */
+static handle copy_to_cpu(handle tensor, int64_t ndim, const int64_t *sizes, int32_t dtype)
+{
+    int64_t strides[TAP_MAX_NDIM], size = 1;
+    for (int64_t i = ndim - 1; i >= 0; i--) {
+        strides[i] = size;
+        size *= sizes[i] > 0 ? sizes[i] : 1;
+    }
+    handle copy = NULL;
+    if (torch.aoti_torch_empty_strided(ndim, sizes, strides, dtype, DEVICE_CPU, 0, &copy))
+        return NULL;
+    if (torch.aoti_torch_copy_(copy, tensor, 0)) {
+        torch.aoti_torch_delete_tensor_object(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+static bool view_tensor(leaf *out, char *device, size_t device_size)
+{
+    int64_t ndim, *sizes, *strides;
+    int32_t dtype, layout, type, index;
+    handle from = out->tensor;
+    memset(&out->value, 0, sizeof out->value);
+    out->copy = NULL;
+    if (torch.aoti_torch_get_layout(from, &layout) || layout != 0 || torch.aoti_torch_get_dim(from, &ndim) ||
+        ndim > TAP_MAX_NDIM || torch.aoti_torch_get_sizes(from, &sizes) || torch.aoti_torch_get_dtype(from, &dtype) ||
+        dtype < 0 || dtype > 255 || torch.aoti_torch_get_device_type(from, &type))
+        return false;
+    if (type != DEVICE_CPU) {
+        torch.aoti_torch_get_device_index(from, &index);
+        device_name(type, index, device, device_size);
+        if (!(from = out->copy = copy_to_cpu(from, ndim, sizes, dtype)))
+            return false;
+    }
+    void *data;
+    if (torch.aoti_torch_get_data_ptr(from, &data) || torch.aoti_torch_get_strides(from, &strides) ||
+        torch.aoti_torch_get_sizes(from, &sizes))
+        return false;
+    out->value.type = TAP_VALUE_TENSOR;
+    out->value.tensor = (tap_tensor){.data = data, .dtype = dtypes[dtype], .ndim = (int32_t)ndim, .shape = sizes,
+                                     .strides = strides};
+    return true;
+}
+
+static void leaf_free(leaf *self)
+{
+    if (self->copy)
+        torch.aoti_torch_delete_tensor_object(self->copy);
+    torch.aoti_torch_delete_tensor_object(self->tensor);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- saving */
+
+static const tap_graph_site *read_site(handle string)
+{
+    const char *text;
+    size_t len;
+    const tap_graph_site *site = NULL;
+    if (!torch.torch_string_length(string, &len) && !torch.torch_string_c_str(string, &text))
+        site = graph_site(text, len);
+    torch.torch_delete_string(string);
+    return site;
+}
+
+/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: TICKET of them, or NULL. */
+static void save_leaves(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
+                        const char *device, int64_t *numbers)
+{
+    uint64_t serial;
+    tap_recorder *rec = recorder_enter(&serial);
+    if (rec && site) {
+        tap_saved saved;
+        graph_site_save(rec, site, values, count, flags, device, torch_in_recompute(), &saved);
+        if (saved.wanted && numbers) {
+            numbers[1] = (int64_t)serial;
+            numbers[2] = saved.step;
+            numbers[3] = saved.call;
+            if (!torch_in_recompute() && flags >> 8 == TAP_KIND_FORWARD) /* else it is itself an announcement */
+                graph_site_announce(rec, site, values, &saved);
+        }
+    }
+    recorder_leave();
+}
+
+/* numbers: of the ticket. One of a recorder that is closed by now saves nothing. */
+static void save_gradient(const tap_graph_site *site, const tap_value *value, const int64_t *numbers, const char *device)
+{
+    uint64_t serial;
+    tap_recorder *rec = recorder_enter(&serial);
+    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial)
+        graph_site_gradient(rec, site, value, numbers[2], (uint32_t)numbers[3], device);
+    recorder_leave();
+}
+
+static void tell_odd(const tap_graph_site *site)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    char text[400];
+    if (atomic_flag_test_and_set(&told))
+        return;
+    snprintf(text, sizeof text, "%.200s: a sparse, quantised or unreadable tensor inside a graph is not recorded; "
+             "save its parts, for instance x.values()", site ? graph_site_name(site) : "tap");
+    core_say(text);
+}
+
+static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
+{
+    (void)inputs, (void)outputs;
+    leaf x = {.tensor = (handle)stack[0]};
+    const tap_graph_site *site = read_site((handle)stack[1]);
+    char device[40] = "";
+    if (recorder_is_open()) {
+        if (view_tensor(&x, device, sizeof device))
+            save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
+        else
+            tell_odd(site);
+    }
+    leaf_free(&x);
+}
+
+static void save_list(handle list, const tap_graph_site *site, int64_t flags, int64_t *numbers)
+{
+    size_t count = 0;
+    leaf *leaves = NULL;
+    tap_value *values = NULL;
+    char device[40] = "";
+    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES) {
+        leaves = calloc(count + 1, sizeof *leaves);
+        values = calloc(count + 1, sizeof *values);
+    }
+    size_t got = 0;
+    bool whole = leaves && values;
+    for (; whole && got < count; got++) {
+        slot item;
+        if (torch.torch_list_get_item(list, got, &item))
+            break;
+        leaves[got].tensor = (handle)item;
+        whole = view_tensor(&leaves[got], device, sizeof device);
+        values[got] = leaves[got].value;
+    }
+    if (whole && got == count)
+        save_leaves(site, values, count, flags, device[0] ? device : NULL, numbers);
+    else if (leaves)
+        tell_odd(site);
+    for (size_t i = 0; i < got; i++)
+        leaf_free(&leaves[i]);
+    free(leaves);
+    free(values);
+    torch.torch_delete_list(list);
+}
+
+static void kernel_tree(slot *stack, uint64_t inputs, uint64_t outputs)
+{
+    (void)inputs, (void)outputs;
+    const tap_graph_site *site = read_site((handle)stack[1]);
+    save_list((handle)stack[0], site, (int64_t)stack[2], NULL);
+}
+
+static void kernel_ticket(slot *stack, uint64_t inputs, uint64_t outputs)
+{
+    (void)inputs, (void)outputs;
+    int64_t numbers[TICKET] = {TICKET_MAGIC}, size = TICKET, stride = 1;
+    const tap_graph_site *site = read_site((handle)stack[1]);
+    save_list((handle)stack[0], site, (int64_t)stack[2], numbers);
+    handle ticket = NULL;
+    void *data;
+    if (torch.aoti_torch_empty_strided(1, &size, &stride, torch.aoti_torch_dtype_int64(), DEVICE_CPU, 0, &ticket) == 0 &&
+        torch.aoti_torch_get_data_ptr(ticket, &data) == 0)
+        memcpy(data, numbers, sizeof numbers);
+    stack[0] = (slot)ticket;
+}
+
+static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
+{
+    (void)inputs, (void)outputs;
+    leaf g = {.tensor = (handle)stack[0]}, ticket = {.tensor = (handle)stack[1]};
+    const tap_graph_site *site = read_site((handle)stack[2]);
+    char device[40] = "", unused[40];
+    if (recorder_is_open() && view_tensor(&ticket, unused, sizeof unused) && ticket.value.tensor.ndim == 1 &&
+        ticket.value.tensor.shape[0] == TICKET) {
+        if (view_tensor(&g, device, sizeof device))
+            save_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
+        else
+            tell_odd(site);
+    }
+    leaf_free(&g);
+    leaf_free(&ticket);
+}
+
+/* --------------------------------------------------------------------------------------------------------- printing */
+
+static void write_out(void *user, const char *text, size_t len)
+{
+    fwrite(text, 1, len, user);
+}
+
+/* The text is made without the GIL; it goes to sys.stdout, so that it stays in order with Python's own printing. */
+static void print_value(const char *name, const tap_value *value)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (!out)
+        return;
+    tap_print_options options;
+    tap_print_options_init(&options);
+    const tap_dtype_info *info = tap_dtype_describe(value->tensor.dtype);
+    fprintf(out, "%s = %s[", name, info ? info->name : "?");
+    for (int i = 0; i < value->tensor.ndim; i++)
+        fprintf(out, "%s%lld", i ? ", " : "", (long long)value->tensor.shape[i]);
+    fprintf(out, "]\n");
+    tap_error err;
+    if (value->type == TAP_VALUE_TENSOR)
+        tap_tensor_print(&value->tensor, &options, write_out, out, &err);
+    fputc('\n', out);
+    fclose(out);
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *shown = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace") : NULL;
+    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
+    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
+    Py_XDECREF(done);
+    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(shown);
+    PyErr_Clear();
+    PyGILState_Release(gil);
+    free(text);
+}
+
+static void kernel_print(slot *stack, uint64_t inputs, uint64_t outputs)
+{
+    (void)inputs, (void)outputs;
+    leaf x = {.tensor = (handle)stack[0]};
+    const tap_graph_site *site = read_site((handle)stack[1]);
+    char device[40];
+    if (site && view_tensor(&x, device, sizeof device))
+        print_value(graph_site_name(site), &x.value);
+    leaf_free(&x);
+}
+
+/* ------------------------------------------------------------------------------------------------------ registration */
+
+static const struct {
+    const char *schema, *name;
+    kernel function;
+} OPERATORS[] = {
+    {"tap(Tensor x, str site, int flags) -> ()", "tap", kernel_tap},
+    {"tap_tree(Tensor[] xs, str site, int flags) -> ()", "tap_tree", kernel_tree},
+    {"tap_ticket(Tensor[] xs, str site, int flags) -> Tensor", "tap_ticket", kernel_ticket},
+    {"tap_grad(Tensor g, Tensor ticket, str site) -> ()", "tap_grad", kernel_grad},
+    {"tap_print(Tensor x, str site) -> ()", "tap_print", kernel_print},
+};
+enum { OPERATOR_COUNT = sizeof OPERATORS / sizeof OPERATORS[0] };
+
+static void find_dtypes(void *library)
+{
+    char name[64];
+    for (int dtype = 1; dtype < TAP_DTYPE_END; dtype++) {
+        const tap_dtype_info *info = tap_dtype_describe((tap_dtype)dtype);
+        if (!info || !info->torch)
+            continue;
+        snprintf(name, sizeof name, "aoti_torch_dtype_%s", info->torch);
+        int32_t (*number)(void) = (int32_t(*)(void))dlsym(library, name);
+        if (!number) {
+            snprintf(name, sizeof name, "torch_dtype_%s", info->torch);
+            number = (int32_t(*)(void))dlsym(library, name);
+        }
+        int32_t at = number ? number() : -1;
+        if (at >= 0 && at < 256)
+            dtypes[at] = (tap_dtype)dtype;
+    }
+}
+
+/* Text for what is missing, or NULL. */
+static const char *find_symbols(void *library)
+{
+    /* C++, so it may be gone one day: recomputation is not marked then */
+    torch.graph_task = (int (*)(void))dlsym(library, "_ZN5torch8autograd25get_current_graph_task_idEv");
+    torch.grad_enabled = (bool (*)(void))dlsym(library, "aoti_torch_grad_mode_is_enabled");
+#define X(result, name, parameters)                                                                                  \
+    torch.name = (result(*) parameters)dlsym(library, #name);                                                        \
+    if (!torch.name)                                                                                                 \
+        return #name;
+    SHIM(X)
+#undef X
+    return NULL;
+}
+
+/* torch_register(path of libtorch_cpu.so) -> None, or a str that says why not. Once a process. */
+static PyObject *torch_register(PyObject *module, PyObject *path)
+{
+    (void)module;
+    PyObject *owner;
+    const char *text = PyUnicode_Check(path) ? text_of(path, &owner) : NULL;
+    if (!text)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "torch_register takes a path");
+    void *library = dlopen(text, RTLD_LAZY | RTLD_NOLOAD);
+    Py_XDECREF(owner);
+    if (!library)
+        return PyUnicode_FromString("libtorch_cpu.so is not loaded");
+    if (torch.ready)
+        Py_RETURN_NONE;
+    const char *missing = find_symbols(library);
+    if (missing)
+        return PyUnicode_FromFormat("this torch lacks %s", missing);
+    find_dtypes(library);
+    handle fragment, kernels;
+    int bad = torch.aoti_torch_library_init_fragment("tensortap", __FILE__, __LINE__, &fragment);
+    for (int i = 0; !bad && i < OPERATOR_COUNT; i++)
+        bad = torch.aoti_torch_library_def(fragment, OPERATORS[i].schema);
+    if (!bad)
+        bad = torch.aoti_torch_library_init_impl("tensortap", "CompositeExplicitAutograd", __FILE__, __LINE__, &kernels);
+    for (int i = 0; !bad && i < OPERATOR_COUNT; i++)
+        bad = torch.aoti_torch_library_impl(kernels, OPERATORS[i].name, OPERATORS[i].function);
+    if (bad)
+        return PyUnicode_FromString("torch refused the registration");
+    torch.ready = true;
+    Py_RETURN_NONE;
+}
+
+/* torch_schemas() -> list[str]: for registration through torch.library */
+static PyObject *torch_schemas(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && i < OPERATOR_COUNT; i++) {
+        PyObject *schema = PyUnicode_FromString(OPERATORS[i].schema);
+        if (!schema || PyList_Append(list, schema) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(schema);
+    }
+    return list;
+}
+
+/* torch_op(tensors, site, flags, ticket) -> tuple: what the kernels do, for torches without the shim. ticket: None; a
+ * tuple: the gradient of it is in tensors. Returns the numbers of a ticket. */
+static PyObject *torch_op(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *list, *text, *given, *owner, *result = NULL;
+    long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0};
+    if (!PyArg_ParseTuple(args, "O!ULO", &PyList_Type, &list, &text, &flags, &given))
+        return NULL;
+    if (given != Py_None && !PyArg_ParseTuple(given, "LLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3]))
+        return NULL;
+    size_t count = (size_t)PyList_Size(list), built = 0;
+    tap_tree *trees = calloc(count + 1, sizeof *trees);
+    tap_value *values = calloc(count + 1, sizeof *values);
+    const char *utf8 = text_of(text, &owner);
+    int failure = !trees || !values || !utf8;
+    if ((!trees || !values) && !PyErr_Occurred())
+        PyErr_NoMemory();
+    const char *device = NULL;
+    for (; !failure && built < count; built++) {
+        failure = tree_build(&trees[built], PyList_GetItem(list, (Py_ssize_t)built)) < 0;
+        values[built] = trees[built].value;
+        if (trees[built].device)
+            device = PyUnicode_AsUTF8AndSize(trees[built].device, NULL);
+    }
+    if (!failure) {
+        const tap_graph_site *site = graph_site(utf8, strlen(utf8));
+        int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
+        PyThreadState *state = PyEval_SaveThread();
+        if (given != Py_None)
+            save_gradient(site, values, ticket, device);
+        else
+            save_leaves(site, values, count, flags & ~(1LL << 32), device, flags >> 32 & 1 ? ticket : NULL);
+        PyEval_RestoreThread(state);
+        result = Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
+                               (long long)ticket[3]);
+    }
+    for (size_t i = 0; i < built; i++)
+        tree_free(&trees[i]);
+    free(trees);
+    free(values);
+    Py_XDECREF(owner);
+    return result;
+}
+
+/* show(value, name) -> None: prints a tensor or array as tap_print does */
+static PyObject *show(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *value, *name, *owner;
+    if (!PyArg_ParseTuple(args, "OU", &value, &name))
+        return NULL;
+    const char *text = text_of(name, &owner);
+    tap_tree tree;
+    int failure = !text || tree_build(&tree, value) < 0;
+    if (!failure && (tree.value.type == TAP_VALUE_TENSOR || tree.value.type == TAP_VALUE_META)) {
+        PyThreadState *state = PyEval_SaveThread();
+        print_value(text, &tree.value);
+        PyEval_RestoreThread(state);
+    }
+    if (text)
+        tree_free(&tree);
+    Py_XDECREF(owner);
+    if (failure)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"torch_register", torch_register, METH_O, "torch_register(path) -> str | None: why the operators are not there."},
+    {"torch_schemas", torch_schemas, METH_NOARGS, "torch_schemas() -> list[str]"},
+    {"torch_op", torch_op, METH_VARARGS, "torch_op(tensors, site, flags, ticket) -> tuple: the kernels, from Python."},
+    {"show", show, METH_VARARGS, "show(value, name) -> None: print a tensor."},
+    {NULL, NULL, 0, NULL},
+};
+
+int torch_init(PyObject *module)
+{
+    return PyModule_AddFunctions(module, module_methods);
+}

@@ -1,0 +1,511 @@
+"""Taps of torch: gradients by hooks, and the operators that stand for a tap inside a compiled or exported graph.
+
+Imported once torch is. ``save`` itself stays a C function; Dynamo traces ``save_traced`` in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _core, _state
+from ._values import SKIP
+
+_KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
+_SLOT, _SLOT_GONE = 4, 8
+_LEAF_HOOKS = 64  # kept on one leaf tensor: a parameter saved in steps without a backward must not collect them for ever
+_WANTS_TICKET = 1 << 32
+_FIELDS = (
+    "module",
+    "graph",
+    "node",
+    "argument",
+    "suffix",
+    "device",
+    "source",
+    "line",
+    "step",
+    "call",
+    "replay",
+    "graph_id",
+)
+
+# ------------------------------------------------------------------------------------------------ gradients in eager
+
+
+class _Gradient:
+    """The hook on one tensor: saves its gradient with the step and call of the forward that asked for it."""
+
+    __slots__ = ("call", "came", "handle", "name", "place", "recorder", "slot", "step")
+
+    def __init__(self, recorder: Any, place: Callable[[Any], Any], name: str, step: int, call: int, slot: bool):
+        self.recorder = recorder
+        self.place = place
+        self.name = name
+        self.step = step
+        self.call = call
+        self.slot = slot
+        self.came = False
+        self.handle: Any = None
+
+    def __call__(self, grad: Any) -> None:
+        self.came = True
+        if self.handle is not None:
+            self.handle.remove()
+        self.save(grad, 0)
+
+    def save(self, value: Any, flags: int) -> None:
+        try:
+            if not self.recorder.closed:
+                place = self.place(value)
+                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags)
+        except Exception as error:
+            _say_once(f"the gradient of {self.name} was not recorded: {error}")
+
+    def __del__(self) -> None:
+        if self.slot and not self.came and not sys.is_finalizing():
+            self.save(None, _SLOT_GONE)
+
+
+_leaf_hooks: Any = None  # tensor -> deque of its waiting hooks
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        _core.say(text)
+
+
+def _keep_leaf_hook(tensor: Any, hook: _Gradient) -> None:
+    """A hook on a leaf stays until it is removed: it goes after its gradient, and old ones go when there are many."""
+    global _leaf_hooks
+    if _leaf_hooks is None:
+        from torch.utils.weak import WeakIdKeyDictionary
+
+        _leaf_hooks = WeakIdKeyDictionary()
+    waiting = _leaf_hooks.setdefault(tensor, deque())
+    while waiting and waiting[0].came:
+        waiting.popleft()
+    waiting.append(hook)
+    if len(waiting) > _LEAF_HOOKS:
+        waiting.popleft().handle.remove()
+
+
+def _has_grad(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+def _here(value: Any) -> Any:
+    return value
+
+
+def _leaves(value: Any, place: Callable[[Any], Any]) -> list[tuple[Any, Callable[[Any], Any]]]:
+    """The tensors with a gradient in a nested value, each with a function that puts a value in its place."""
+    if _has_grad(value):
+        return [(value, place)]
+    found = []
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        value = dict(zip(value._fields, value))
+    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        value = {key: getattr(value, key, None) for key in value.__dataclass_fields__}
+    if isinstance(value, (list, tuple)):
+        kind, count = (list if isinstance(value, list) else tuple), len(value)
+        for i, item in enumerate(value):
+
+            def at(x: Any, i: int = i) -> Any:
+                return place(kind(x if j == i else SKIP for j in range(count)))
+
+            found += _leaves(item, at)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+
+            def under(x: Any, key: Any = key) -> Any:
+                return place({key: x})
+
+            found += _leaves(item, under)
+    return found
+
+
+def save_gradients(recorder: Any, value: Any, name: str, step: int, call: int, announce: bool) -> None:
+    """Announce and hook the gradients of what was just saved; never raises."""
+    try:
+        for tensor, place in [(value, _here)] if type(value) is torch.Tensor else _leaves(value, _here):
+            if tensor.requires_grad:
+                _hook(recorder, tensor, place, name, step, call, announce)
+    except Exception as error:
+        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+
+
+def _hook(
+    recorder: Any, tensor: Any, place: Callable[[Any], Any], name: str, step: int, call: int, announce: bool
+) -> None:
+    if is_wrapped(tensor):
+        _say_once(f"{name}: inside torch.func.grad a tensor has no hooks; its gradient is what torch.func.grad returns")
+        return
+    hook = _Gradient(recorder, place, name, step, call, announce)
+    handle = tensor.register_hook(hook)
+    if tensor.is_leaf:
+        hook.handle = handle
+        _keep_leaf_hook(tensor, hook)
+    if announce:
+        hook.save(tensor.detach(), _SLOT)
+
+
+# ---------------------------------------------------------------------------------------------------- rarer tensors
+
+
+def is_wrapped(x: Any) -> bool:
+    """Is it a tensor of torch.func.vmap, grad, jvp, ...?"""
+    functorch = torch._C._functorch
+    return bool(functorch.is_functorch_wrapped_tensor(x))
+
+
+def unwrapped(x: Any) -> Any:
+    """The value behind torch.func's wrappers; the mapped dimensions of vmap come first."""
+    functorch = torch._C._functorch
+    if not is_wrapped(x):
+        return x
+    inside = functorch.get_unwrapped(x)
+    if functorch.is_batchedtensor(x):
+        dim = functorch.maybe_get_bdim(x)
+        whole = unwrapped(inside)
+        return whole.movedim(dim + whole.dim() - inside.dim(), 0)
+    return unwrapped(inside)
+
+
+def is_traced(x: Any) -> bool:
+    """Does the tensor stand for a value of a graph that is being traced?"""
+    name = type(x).__name__
+    if name not in ("FakeTensor", "FunctionalTensor"):
+        return False
+    if name == "FunctionalTensor" or torch.compiler.is_exporting():
+        return True
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return get_proxy_mode() is not None
+
+
+def is_recompute() -> bool:
+    """Called during a backward pass with gradients on: is it activation checkpointing that runs a forward again?"""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_CHECKPOINT):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
+
+# ----------------------------------------------------------------------------------------------------- inside graphs
+
+
+def _text(text: str) -> str:
+    return text.replace("%", "%25").replace(";", "%3B")
+
+
+def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
+    """The tree of a nested value, as _site.c reads it; its tensors are appended to the list.
+
+    ``only``: the place of that tensor, everything else left out.
+    """
+    if isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray":
+        if not isinstance(value, torch.Tensor):
+            value = torch.as_tensor(value)
+        elif hasattr(value, "to_local"):
+            value = value.to_local()
+        tensors.append(value)
+        if only >= 0:
+            return "T" if len(tensors) - 1 == only else "-"
+        return "G" if grad and value.requires_grad else "T"
+    if isinstance(value, int) and not isinstance(value, bool):
+        tensors.append(torch.scalar_tensor(value, dtype=torch.int64) if only < 0 else value)
+        return "I" if only < 0 else "-"
+    name = type(value).__module__ + "." + type(value).__qualname__
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return "@" + name + ";" + _encode_dict({k: getattr(value, k) for k in value._fields}, tensors, grad, only)
+    if isinstance(value, (list, tuple)):
+        items = [_encode(item, tensors, grad, only) for item in value]
+        return ("l" if isinstance(value, list) else "t") + str(len(items)) + ";" + "".join(items)
+    if isinstance(value, dict):
+        return _encode_dict(value, tensors, grad, only)
+    if hasattr(value, "__dataclass_fields__"):
+        fields = {k: getattr(value, k) for k in value.__dataclass_fields__}
+        return "@" + name + ";" + _encode_dict(fields, tensors, grad, only)
+    return "-" if only >= 0 else _encode_constant(value, name)
+
+
+def _encode_constant(value: Any, name: str) -> str:
+    if value is None:
+        return "n"
+    if isinstance(value, bool):
+        return "b1" if value else "b0"
+    if isinstance(value, float):
+        return "f" + repr(value) + ";"
+    if isinstance(value, complex):
+        return "c" + repr(value.real) + "," + repr(value.imag) + ";"
+    if isinstance(value, str):
+        return "s" + _text(value) + ";"
+    return "s" + _text(name) + ";"
+
+
+def _encode_dict(value: dict[Any, Any], tensors: list[Any], grad: bool, only: int) -> str:
+    items = [_text(str(key)) + ";" + _encode(item, tensors, grad, only) for key, item in value.items()]
+    return "d" + str(len(items)) + ";" + "".join(items)
+
+
+def save_traced(
+    value: Any,
+    name: str,
+    kind: str = "forward",
+    step: int | None = None,
+    *,
+    grad: bool = False,
+    flags: int | None = None,
+    **fields: Any,
+) -> None:
+    """What ``save`` is inside a graph: one operator, with everything it needs in its arguments."""
+    exporting = torch.compiler.is_exporting()
+    if not (_state.recording or exporting):
+        return None
+    site = _text(name)
+    if step is not None:
+        site = site + ";step=" + str(step)
+    for key in _FIELDS:
+        if key in fields and fields[key] is not None:
+            site = site + ";" + key + "=" + _text(str(fields[key]))
+    bits = (_KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
+    if isinstance(value, torch.Tensor) and not hasattr(value, "to_local"):
+        if grad and value.requires_grad and not exporting:
+            ticket = torch.ops.tensortap.tap_ticket([value], site, bits | 1)
+            value.register_hook(_grad_hook(ticket, site))
+        else:
+            torch.ops.tensortap.tap(value, site, bits | (1 if value.requires_grad else 0))
+        return None
+    tensors: list[Any] = []
+    tree = _encode(value, tensors, grad and not exporting)
+    if "G" not in tree:
+        torch.ops.tensortap.tap_tree(tensors, site + ";tree=" + tree, bits)
+        return None
+    ticket = torch.ops.tensortap.tap_ticket(tensors, site + ";tree=" + tree, bits)
+    for i, tensor in enumerate(tensors):
+        if tensor.requires_grad:
+            place = _encode(value, [], False, i)
+            tensor.register_hook(_grad_hook(ticket, site + ";tree=" + place))
+    return None
+
+
+def _grad_hook(ticket: Any, site: str) -> Callable[[Any], None]:
+    def hook(grad: Any) -> None:
+        torch.ops.tensortap.tap_grad(grad, ticket, site)
+
+    return hook
+
+
+def save_grad(x: Any, name: str) -> Any:
+    """See ``tensortap.save_grad``."""
+    if torch.compiler.is_compiling():
+        if not _state.recording or torch.compiler.is_exporting() or not x.requires_grad:
+            return x
+        y = x.view_as(x)
+        ticket = torch.ops.tensortap.tap_ticket([y], _text(name), _KINDS["grad"] << 8 | _SLOT)
+        y.register_hook(_grad_hook(ticket, _text(name)))
+        return y
+    return _save_grad_eager(x, name)
+
+
+def _save_grad_eager(x: Any, name: str) -> Any:
+    recorder = _core.current()
+    if recorder is None or not _has_grad(x) or is_wrapped(x):
+        return x
+    try:
+        y = x.view_as(x)
+        numbers = recorder.save(y.detach(), name, "grad", flags=_SLOT, numbers=True)
+        if numbers is None:
+            return x
+        y.register_hook(_Gradient(recorder, _here, name, numbers[0], numbers[1], True))
+        return y
+    except Exception as error:
+        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+        return x
+
+
+def print_traced(x: Any, name: str = "") -> None:
+    """What ``tensortap.print`` is inside a graph."""
+    tensors: list[Any] = []
+    _encode(x, tensors, False)
+    for tensor in tensors:
+        torch.ops.tensortap.tap_print(tensor, _text(name))
+
+
+# ------------------------------------------------------------------------------------------------------- installing
+
+
+def _register() -> None:
+    """The operators, from C where this torch has the shim, else through torch.library."""
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    why = _core.torch_register(path)
+    library = torch.library.Library("tensortap", "FRAGMENT")
+    if why is not None:
+        _core.say(f"torch {torch.__version__}: {why}; taps inside graphs go through Python and are slower")
+        _register_in_python(library)
+    else:
+        for name in _FAKES:
+            library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+    _keep.append(library)
+    for name, fake in _FAKES.items():
+        torch.library.register_fake("tensortap::" + name, fake, lib=library)
+        torch.fx.node.has_side_effect(getattr(torch.ops.tensortap, name).default)
+    if hasattr(torch.library, "register_vmap"):
+        for name in ("tap", "tap_tree", "tap_print", "tap_grad", "tap_ticket"):
+            torch.library.register_vmap("tensortap::" + name, _batched(name), lib=library)
+
+
+def _nothing(*args: Any) -> None:
+    return None
+
+
+def _fake_ticket(*args: Any) -> Any:
+    return torch.empty(4, dtype=torch.int64, device="cpu")
+
+
+_FAKES: dict[str, Callable[..., Any]] = {
+    "tap": _nothing,
+    "tap_tree": _nothing,
+    "tap_ticket": _fake_ticket,
+    "tap_grad": _nothing,
+    "tap_print": _nothing,
+}
+_keep: list[Any] = []
+
+
+def _batched(name: str) -> Callable[..., Any]:
+    """Under vmap a tap saves the whole batch once, the mapped dimension first."""
+
+    def first(x: Any, dim: Any) -> Any:
+        if isinstance(x, list):
+            return [first(item, at) for item, at in zip(x, dim)]
+        return x if dim is None else x.movedim(dim, 0)
+
+    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+        op = getattr(torch.ops.tensortap, name)
+        return op(*(first(x, dim) for x, dim in zip(args, in_dims))), None
+
+    return rule
+
+
+def _register_in_python(library: Any) -> None:
+    def tap(x: Any, site: str, flags: int) -> None:
+        _core.torch_op([x], site, flags, None)
+
+    def tap_tree(xs: list[Any], site: str, flags: int) -> None:
+        _core.torch_op(list(xs), site, flags, None)
+
+    def tap_ticket(xs: list[Any], site: str, flags: int) -> Any:
+        return torch.tensor(_core.torch_op(list(xs), site, flags | _WANTS_TICKET, None))
+
+    def tap_grad(g: Any, ticket: Any, site: str) -> None:
+        _core.torch_op([g], site, 0, tuple(ticket.tolist()))
+
+    def tap_print(x: Any, site: str) -> None:
+        _core.show(x, site.replace("%3B", ";").replace("%25", "%"))
+
+    for schema, function in zip(_core.torch_schemas(), (tap, tap_tree, tap_ticket, tap_grad, tap_print)):
+        library.define(schema)
+        library.impl(schema.partition("(")[0], function, "CompositeExplicitAutograd")
+
+
+def install() -> None:
+    """Once torch is imported: its operators, and what ``save`` needs of this module."""
+    try:
+        _register()
+    except Exception as error:
+        _core.say(f"torch {torch.__version__}: taps inside graphs are not available: {error}")
+    _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler))
+
+
+def install_dynamo() -> None:
+    """Once Dynamo is imported: what it traces where a C function of ours is called."""
+    from ._recording import recording
+
+    recording()
+    if not hasattr(torch.compiler, "substitute_in_graph"):
+        _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
+        return
+    from . import _printing
+
+    torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
+    torch.compiler.substitute_in_graph(_printing.print, skip_signature_check=True)(print_traced)
+
+
+def install_partitioner() -> None:
+    """AOTAutograd takes two equal calls for one, unless the operator is on its list of those that never are."""
+    from torch._functorch import compile_utils
+
+    never: Any = getattr(compile_utils, "rand_ops", None)
+    if isinstance(never, list):
+        never += [getattr(torch.ops.tensortap, name) for name in _FAKES]
+    else:
+        _core.say(f"torch {torch.__version__}: two equal taps in one compiled training graph may be recorded as one")
+
+
+def install_checkpointing() -> None:
+    """Compiled activation checkpointing runs what it recomputes without telling it; taps are kept from the forward."""
+    from torch._functorch import partitioners
+    from torch.utils import checkpoint
+
+    original: Any = getattr(partitioners, "has_recomputable_ops", None)
+    save = getattr(getattr(checkpoint, "CheckpointPolicy", None), "MUST_SAVE", None)
+    if original is None or save is None:
+        return
+
+    def has_recomputable_ops(graph: Any) -> bool:
+        for node in graph.graph.nodes:
+            if getattr(node.target, "namespace", "") == "tensortap" and "recompute" in node.meta:
+                if node.target is torch.ops.tensortap.tap_ticket.default:
+                    node.meta["recompute"] = save
+                else:
+                    del node.meta["recompute"]
+        return bool(original(graph))
+
+    partitioners.has_recomputable_ops = has_recomputable_ops
+
+
+def install_inductor() -> None:
+    """Inductor reorders calls that do not need each other; each tap is made to need the one before it."""
+    from torch._inductor import lowering
+
+    for name in _FAKES:
+        op = getattr(torch.ops.tensortap, name).default
+        lowering.register_lowering(op, type_promotion_kind=None)(_in_order(op))
+
+
+def _in_order(op: Any) -> Callable[..., Any]:
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+    from torch.utils._pytree import tree_map
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        graph = V.graph
+        before = len(graph.operations)
+        result = tree_map(
+            lambda x: x.wrap_for_lowering() if isinstance(x, ir.IRNode) else x,
+            ir.FallbackKernel.create(op, *args, **kwargs),
+        )
+        made = graph.operations[before:]
+        previous = graph.__dict__.get("_tensortap_last")
+        for operation in made:
+            operation.has_side_effects = lambda: True
+            if previous is not None and hasattr(graph, "additional_star_deps"):
+                graph.additional_star_deps[operation.get_operation_name()].add(previous)
+        if made:
+            graph._tensortap_last = made[-1].get_name()
+        return result
+
+    return lower
