@@ -11,6 +11,8 @@
 [[0, 1, 2], [1, 2, 3]]
 """
 
+import os as _os
+
 from ._core import Error, messages, save, step
 from ._core import version as __version__
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
@@ -40,3 +42,8 @@ __all__ = [
     "step",
     "verify",
 ]
+
+if _os.environ.get("TENSORTAP_COMPAT", "") not in ("", "0"):
+    from .compat import install as _install
+
+    _install()

@@ -561,6 +561,8 @@ static __attribute__((noinline)) tap_status save_tensor(tap_recorder *rec, const
     job_count_call(&job);
     job.leaf.tensor = tensor;
     job.leaf.value_type = tensor || is_announcement(&job) ? TAP_VALUE_TENSOR : TAP_VALUE_NONE;
+    job.leaf.path = job.leaf.info->path;
+    job.leaf.path_len = job.leaf.path ? strlen(job.leaf.path) : 0;
     return save_end(&job, save_leaf(&job));
 }
 
@@ -695,6 +697,8 @@ tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *
     job_count_call(&walk.job);
     if (walk.job.session->layout->one_file_per_value && value->type != TAP_VALUE_TENSOR)
         return save_end(&walk.job, save_in_one_file(&walk.job, value));
+    if (walk.job.leaf.info->path)
+        tap__strbuf_str(&walk.path, walk.job.leaf.info->path);
     tree_visit(&walk, value, 0);
     tap__strbuf_free(&walk.path);
     return save_end(&walk.job, walk.status);
