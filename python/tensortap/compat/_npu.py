@@ -237,6 +237,12 @@ class _DeviceType(type):
     def __subclasscheck__(cls, other: type) -> bool:
         return issubclass(other, _real_device) or other is cls
 
+    def __eq__(cls, other: object) -> bool:  # so that tables by type find either
+        return other is cls or other is _real_device
+
+    def __hash__(cls) -> int:
+        return hash(_real_device)
+
     def __getattr__(cls, name: str) -> Any:
         return getattr(_real_device, name)
 
