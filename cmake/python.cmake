@@ -17,3 +17,5 @@ target_link_options(tap_python PRIVATE -Wl,--exclude-libs,ALL)
 
 install(TARGETS tap_python LIBRARY DESTINATION tensortap COMPONENT python)
 install(PROGRAMS $<TARGET_FILE:tap_cli> DESTINATION tensortap/_bin COMPONENT python)
+# read by every Python at its start; does something only where TENSORTAP_COMPAT is set
+install(FILES python/tensortap_compat.pth DESTINATION . COMPONENT python)

@@ -61,7 +61,7 @@ wheel() { # [install]
 
 run_pytest() { # [quick]
     local paths=() dir
-    for dir in tests/python tests/torch tests/cli tests/fault; do
+    for dir in tests/python tests/torch tests/compat tests/cli tests/fault; do
         [[ ${1:-} == quick && $dir == tests/fault ]] && continue
         [[ -d $dir ]] && paths+=("$dir")
     done

@@ -382,6 +382,8 @@ typedef struct tap_save_info {
     const char *argument;     /* torchair: "0", "0.1", "keyword" */
     int64_t stamp_us;         /* torchair: one UTC time for all files of a node call; 0: now */
     tap_saved *saved;         /* filled by the save, unless NULL */
+    const char *path;         /* the value is the part at this place of a nested one (a gradient of one leaf): "k<key>",
+                               * "i<index>" of a list or "t<index>" of a tuple, 0x1F between them */
 } tap_save_info;
 
 /* Saves one tensor; info may be NULL (or 0). With rec NULL, or when a filter says no, it does nothing and costs 2 ns.

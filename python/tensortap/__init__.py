@@ -11,6 +11,8 @@
 [[0, 1, 2], [1, 2, 3]]
 """
 
+import os as _os
+
 from ._core import Error, messages, save, step
 from ._core import version as __version__
 from ._onimport import when_imported as _when_imported
@@ -61,3 +63,8 @@ def _with_torch() -> None:
 
 
 _when_imported("torch", _with_torch)
+
+if _os.environ.get("TENSORTAP_COMPAT", "") not in ("", "0"):
+    from .compat import install as _install
+
+    _install()

@@ -27,6 +27,7 @@ def save(
     device: str | None = None,
     source: str | None = None,
     line: int | None = None,
+    path: str | None = None,
     grad: bool = False,
 ) -> None: ...
 def step() -> None: ...
@@ -66,6 +67,7 @@ class Recorder:
         device: str | None = None,
         source: str | None = None,
         line: int | None = None,
+        path: str | None = None,
         grad: bool = False,
         numbers: bool = False,
     ) -> Any: ...

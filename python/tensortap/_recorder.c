@@ -70,10 +70,10 @@ static PyObject *closed_error(void)
 /* ----------------------------------------------------------------------------------------------------------- save */
 
 enum keyword { K_VALUE, K_NAME, K_KIND, K_STEP, K_CALL, K_REPLAY, K_MODULE, K_GRAPH, K_NODE, K_GRAPH_ID, K_ARGUMENT,
-               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_GRAD, K_NUMBERS, K_COUNT };
+               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_PATH, K_GRAD, K_NUMBERS, K_COUNT };
 static const char *const KEYWORDS[K_COUNT] = {"value", "name", "kind", "step", "call", "replay", "module", "graph", "node",
                                               "graph_id", "argument", "suffix", "stamp_us", "flags", "device", "source",
-                                              "line", "grad", "numbers"};
+                                              "line", "path", "grad", "numbers"};
 static PyObject *keywords[K_COUNT]; /* interned */
 enum { POSITIONAL = 4 };
 
@@ -148,7 +148,7 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     } TEXTS[] = {{K_MODULE, offsetof(tap_save_info, module)},     {K_GRAPH, offsetof(tap_save_info, graph)},
                  {K_NODE, offsetof(tap_save_info, node)},         {K_ARGUMENT, offsetof(tap_save_info, argument)},
                  {K_SUFFIX, offsetof(tap_save_info, suffix)},     {K_DEVICE, offsetof(tap_save_info, device)},
-                 {K_SOURCE, offsetof(tap_save_info, source)}};
+                 {K_SOURCE, offsetof(tap_save_info, source)},     {K_PATH, offsetof(tap_save_info, path)}};
     int64_t number;
     if (values[K_KIND] && get_kind(values[K_KIND], &info->kind) < 0)
         return -1;
@@ -791,7 +791,7 @@ static PyObject *module_on_torch(PyObject *module, PyObject *args)
 #define SAVE_DOC(self)                                                                                               \
     "save($" self ", value, name, kind='forward', step=None, *, call=None, replay=None, module=None, graph=None, "    \
     "node=None, graph_id=None, argument=None, suffix=None, stamp_us=None, flags=None, device=None, source=None, "     \
-    "line=None, grad=False)\n--\n\n"                                                                                             \
+    "line=None, path=None, grad=False)\n--\n\n"                                                                  \
     "Save a value under a name: an array, a tensor, a number, a str, or a nested list, tuple or dict of them.\n\n"    \
     "Returns when the value is safe from the death of this process. Without a recorder it does nothing.\n"           \
     "kind is forward, grad, input, output or param; step is the recorder's own unless given. grad=True saves the\n"   \

@@ -6,4 +6,7 @@
 
 tap_status tap__pt_write(const tap_write_request *request, tap_error *err);
 
+/* As names of tap_file_write: one tensor is written as a list that holds it. */
+extern const char *const tap__pt_as_list[1];
+
 #endif

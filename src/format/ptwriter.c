@@ -168,7 +168,9 @@ static void put_list(pickler *pickle, const tap_tensor *tensors, size_t count)
     }
 }
 
-static tap_status pickle_tensors(pickler *pickle, const tap_tensor *tensors, size_t count, tap_error *err)
+const char *const tap__pt_as_list[1] = {""};
+
+static tap_status pickle_tensors(pickler *pickle, const tap_tensor *tensors, size_t count, bool list, tap_error *err)
 {
     *pickle = (pickler){.out = TAP_STRBUF_INIT};
     for (int i = 0; i < MEMO_COUNT; i++)
@@ -176,7 +178,7 @@ static tap_status pickle_tensors(pickler *pickle, const tap_tensor *tensors, siz
     tap__strbuf_reserve(&pickle->out, 500);
     put_byte(pickle, 0x80);
     put_byte(pickle, 2);
-    if (count == 1)
+    if (count == 1 && !list)
         put_tensor(pickle, tensors, 0);
     else
         put_list(pickle, tensors, count);
@@ -200,7 +202,8 @@ static void archive_name(const char *path, char *out, size_t size)
 static tap_status write_records(const tap_write_request *request, tap_zipwriter *zip, tap_error *err)
 {
     pickler pickle;
-    tap_status status = pickle_tensors(&pickle, request->tensors, request->count, err);
+    tap_status status = pickle_tensors(&pickle, request->tensors, request->count,
+                                       request->names == tap__pt_as_list, err);
     if (status == TAP_OK)
         status = tap__zipwriter_add(zip, "data.pkl", pickle.out.text, pickle.out.len, err);
     tap__strbuf_free(&pickle.out);

@@ -1,6 +1,7 @@
 /* layout.c - the table of layouts, and the one way a tensor's file is written. */
 #include "record/layout.h"
 
+#include "format/pt.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -44,8 +45,8 @@ const char *tap__layout_names(void)
     return "native, msprobe, torchair, mindspore, torch_npu, troubleshooter";
 }
 
-tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, const char *relative,
-                                   const tap_tensor *tensors, size_t count, tap_error *err)
+static tap_status write_files(const tap_layout *layout, const char *dir, const char *relative,
+                              const tap_tensor *tensors, size_t count, bool list, tap_error *err)
 {
     if (!layout->file_format)
         return tap_fail(err, TAP_E_INTERNAL, "layout %s has no files of single tensors", layout->name);
@@ -55,13 +56,20 @@ tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, co
     char *path = tap__path_join(dir, relative);
     if (!path)
         return tap_fail_nomem(err);
-    tap_status status = tap_file_write(path, npy ? "npy" : "pt", tensors, NULL, count, npy, err);
+    const char *const *names = list && count == 1 && !npy ? tap__pt_as_list : NULL;
+    tap_status status = tap_file_write(path, npy ? "npy" : "pt", tensors, names, count, npy, err);
     tap__free(path);
     return status;
+}
+
+tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, const char *relative,
+                                   const tap_tensor *tensors, size_t count, tap_error *err)
+{
+    return write_files(layout, dir, relative, tensors, count, true, err);
 }
 
 tap_status tap__layout_write_file(const tap_layout *layout, const char *dir, const char *relative,
                                   const tap_tensor *tensor, tap_error *err)
 {
-    return tap__layout_write_files(layout, dir, relative, tensor, 1, err);
+    return write_files(layout, dir, relative, tensor, 1, false, err);
 }

@@ -20,7 +20,9 @@ tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_
     char prefix[32], process[48];
     /* rank 0 keeps the names scripts look for */
     tap__process_part(&namer->options, namer->options.rank > 0, process, sizeof process);
-    snprintf(prefix, sizeof prefix, "%llu_", (unsigned long long)namer->next_id++);
+    /* a caller that writes to several directories, each with its own recorder, counts itself */
+    uint64_t id = leaf->info->has_call ? leaf->call : namer->next_id++;
+    snprintf(prefix, sizeof prefix, "%llu_", (unsigned long long)id);
     tap_strbuf *suffix = &namer->scratch;
     if (leaf->info->suffix && leaf->info->suffix[0]) {
         tap__strbuf_char(suffix, '_');

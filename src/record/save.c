@@ -433,7 +433,7 @@ static bool is_announcement(const save_job *job)
 
 /* Names the leaf's file (its slot too, which keeps the name) and, unless the writer is to do it, writes it. tensors: all
  * that go into the one file. */
-static tap_status put_file(save_job *job, const tap_tensor *tensors, size_t count, tap_strbuf *path)
+static tap_status put_file(save_job *job, const tap_tensor *tensors, size_t count, bool list, tap_strbuf *path)
 {
     tap_session *s = job->session;
     tap_error err;
@@ -442,12 +442,13 @@ static tap_status put_file(save_job *job, const tap_tensor *tensors, size_t coun
     tap_status status = tap__namer_name(s->namer, &job->leaf, path, &err);
     if (status == TAP_OK && path->failed)
         status = tap_fail_nomem(&err);
-    bool to_writer = job->rec->options.asynchronous && count == 1 && job->payload &&
+    bool to_writer = job->rec->options.asynchronous && !list && job->payload &&
                      job->payload <= tap__ring_max_payload(&s->ring);
     if (status == TAP_OK && path->len && !is_announcement(job)) {
         job->file = path->text;
         if (!to_writer)
-            status = tap__layout_write_files(s->layout, s->dir, path->text, tensors, count, &err);
+            status = list ? tap__layout_write_files(s->layout, s->dir, path->text, tensors, count, &err)
+                          : tap__layout_write_file(s->layout, s->dir, path->text, tensors, &err);
     }
     if (status != TAP_OK) {
         tap__recorder_tell(job->rec, TAP_TOLD_FILE, &err);
@@ -460,7 +461,7 @@ static tap_status save_compat(save_job *job)
 {
     tap_session *s = job->session;
     tap_strbuf path = TAP_STRBUF_INIT;
-    tap_status status = put_file(job, job->leaf.tensor, 1, &path);
+    tap_status status = put_file(job, job->leaf.tensor, 1, false, &path);
     if (status == TAP_OK && s->has_ring) {
         bool small = job->payload <= tap__ring_max_payload(&s->ring);
         bool travels = job->rec->options.asynchronous || job->rec->options.checksum ||
@@ -586,6 +587,8 @@ static __attribute__((noinline)) tap_status save_tensor(tap_recorder *rec, const
     job_count_call(&job);
     job.leaf.tensor = tensor;
     job.leaf.value_type = tensor || is_announcement(&job) ? TAP_VALUE_TENSOR : TAP_VALUE_NONE;
+    job.leaf.path = job.leaf.info->path;
+    job.leaf.path_len = job.leaf.path ? strlen(job.leaf.path) : 0;
     return save_end(&job, save_leaf(&job));
 }
 
@@ -705,7 +708,7 @@ static tap_status save_in_one_file(save_job *job, const tap_value *value)
         status = TAP_E_NOMEM;
     } else if (count) {
         job->leaf.tensor = tensors;
-        status = put_file(job, tensors, count, &path);
+        status = put_file(job, tensors, count, true, &path);
     }
     tap__strbuf_free(&path);
     tap__free(tensors);
@@ -722,6 +725,8 @@ tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *
     job_count_call(&walk.job);
     if (walk.job.session->layout->one_file_per_value && value->type != TAP_VALUE_TENSOR)
         return save_end(&walk.job, save_in_one_file(&walk.job, value));
+    if (walk.job.leaf.info->path)
+        tap__strbuf_str(&walk.path, walk.job.leaf.info->path);
     tree_visit(&walk, value, 0);
     tap__strbuf_free(&walk.path);
     return save_end(&walk.job, walk.status);

@@ -1,0 +1,4 @@
+import torch
+x = torch.load("./x_device_0.pt")
+print(x)
+print(x.shape)

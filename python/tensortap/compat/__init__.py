@@ -1,0 +1,28 @@
+"""Scripts written for torch_npu, msprobe and troubleshooter, run unchanged.
+
+``install()``, ``python -m tensortap.compat SCRIPT`` or the variable ``TENSORTAP_COMPAT=1`` make those packages
+importable where the real ones are not installed, and make ``npu`` devices mean CUDA, or the CPU where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ._modules import add_finder
+
+__all__ = ["install"]
+
+
+def install(force: bool = False) -> None:
+    """Make the packages importable, in this process and, through TENSORTAP_COMPAT, in the ones it starts.
+
+    A real package that is installed is left alone, unless ``force`` is set. Calling it again does nothing more.
+
+    >>> install()
+    >>> from msprobe.pytorch import PrecisionDebugger
+    >>> PrecisionDebugger.__name__
+    'PrecisionDebugger'
+    """
+    force = force or os.environ.get("TENSORTAP_COMPAT") == "force"
+    os.environ["TENSORTAP_COMPAT"] = "force" if force else "1"
+    add_finder(force)

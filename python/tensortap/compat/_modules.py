@@ -1,0 +1,109 @@
+"""The import hook: which module stands in for which, and changing torch as soon as it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+# what stands in: the module whose names it gets; "" for a package that only holds others
+_STANDS_IN = {
+    "torch_npu": "tensortap.compat.torch_npu",
+    "torch_npu.npu": "tensortap.compat._npu",
+    "msprobe": "",
+    "msprobe.pytorch": "tensortap.compat.msprobe",
+    "msprobe.core": "",
+    "msprobe.core.common": "",
+    "msprobe.core.common.exceptions": "tensortap.compat._msprobe_config",
+    "troubleshooter": "tensortap.compat.troubleshooter",
+    "troubleshooter.widget": "tensortap.compat.troubleshooter",
+    "troubleshooter.migrator": "tensortap.compat.troubleshooter",
+}
+
+
+class _StandIn(Loader):
+    """Fills a module with the names of another one."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        if not self.source:
+            return
+        source = importlib.import_module(self.source)
+        names = getattr(source, "__all__", None) or [name for name in vars(source) if not name.startswith("_")]
+        for name in (*names, "__version__", "__getattr__"):
+            if hasattr(source, name):
+                setattr(module, name, getattr(source, name))
+        module.__doc__ = source.__doc__
+
+
+def _change_torch() -> None:
+    from . import _npu
+
+    _npu.change_torch()
+
+
+class _Finder(MetaPathFinder):
+    """Comes last, so that a real package is found before; first with force. In any case it is told of torch."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        source = _STANDS_IN.get(fullname)
+        if source is None:
+            return None
+        top = fullname.partition(".")[0]
+        if "." in fullname and not isinstance(getattr(sys.modules.get(top), "__loader__", None), _StandIn):
+            return None  # a part that the real package lacks
+        return ModuleSpec(fullname, _StandIn(source), origin="tensortap.compat", is_package=True)
+
+
+class _TorchFinder(MetaPathFinder):
+    """Changes torch when its import is done, and shows its later parts the torch they expect."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "torch" and not fullname.startswith("torch."):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        loader = spec.loader if spec is not None else None
+        if loader is None or not hasattr(loader, "exec_module"):
+            return None
+        load = loader.exec_module
+
+        def load_and_change(module: ModuleType) -> None:
+            if fullname == "torch":
+                load(module)
+                _change_torch()
+                return
+            npu = sys.modules.get("tensortap.compat._npu")
+            if npu is None or not hasattr(npu, "real_device"):
+                load(module)
+                return
+            with npu.real_device():
+                load(module)
+
+        loader.exec_module = load_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def add_finder(force: bool) -> None:
+    """Put the hook in place, once."""
+    present = [finder for finder in sys.meta_path if isinstance(finder, _Finder)]
+    if present and force and sys.meta_path[0] is not present[0]:
+        sys.meta_path.remove(present[0])
+        sys.meta_path.insert(0, present[0])
+    elif not present:
+        sys.meta_path.insert(0 if force else len(sys.meta_path), _Finder())
+    if not any(isinstance(finder, _TorchFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _TorchFinder())
+    if "torch" in sys.modules:
+        _change_torch()
