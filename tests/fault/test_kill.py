@@ -111,6 +111,7 @@ def test_writer_and_producer_killed_together_says_so(tmp_path: pathlib.Path) -> 
     for pid in run.writers():
         os.kill(pid, signal.SIGKILL)
     run.kill()
+    run.wait_for_writer()  # a killed process holds its files a moment longer
     result = verify(run.dir)
     assert result.returncode == 1
     assert "recover" in result.stdout + result.stderr
