@@ -195,7 +195,8 @@ def record(
     (values inside a compiled graph are not shown to it).
 
     ``config`` (or ``TENSORTAP_CONFIG``) names a JSON file with options under these names; what is given here or in a
-    variable wins. It is looked at again after each ``step``: ``"dump_enable": false`` pauses recording, ``true`` resumes.
+    variable wins. It is looked at again after each ``step``: ``"dump_enable": false`` pauses recording, ``true`` goes
+    on.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, record(d + "/run", keep="stats", steps=range(100)) as recorder:

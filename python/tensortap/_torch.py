@@ -18,7 +18,7 @@ from ._values import SKIP
 
 _KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
 _SLOT, _SLOT_GONE = 4, 8
-_LEAF_HOOKS = 64  # kept on one leaf tensor: a parameter saved in steps without a backward must not collect them for ever
+_LEAF_HOOKS = 64  # on one leaf tensor: a parameter saved in steps without a backward must not collect them
 _WANTS_TICKET = 1 << 32
 _FIELDS = (
     "module",

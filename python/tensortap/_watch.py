@@ -74,7 +74,7 @@ def _parameters(model: Any, names: set[str]) -> list[tuple[str, str, Any]]:
         path = module
         while path and path not in names:
             path = path.rpartition(".")[0]
-        if path in names:
+        if path in names or "" in names:
             found.append((full, module, parameter))
     return found
 
@@ -102,8 +102,8 @@ def watch(
 ) -> Watch:
     """Save what goes into and comes out of every module whose name matches, with its gradients.
 
-    ``pattern`` are globs over the names of ``model.named_modules()``, ``|`` between, ``!`` excludes; the model itself is
-    ``""``. ``params`` saves the weights of the matching modules too: with an ``optimizer`` the gradients it is given
+    ``pattern`` are globs over the names of ``model.named_modules()``, ``|`` between, ``!`` excludes; the model itself
+    is ``""``. ``params`` saves the weights of the matching modules too: with an ``optimizer`` the gradients it is given
     before each of its steps and the weights after it, else both at each forward and backward.
 
     >>> import tempfile, torch, tensortap as tap
@@ -130,17 +130,7 @@ def watch(
         near = ", ".join(repr(name) for name, _ in list(model.named_modules())[1:6])
         raise ValueError(f"watch: no module matches {pattern!r}; the names begin with {near}")
     if params:
-        names = set(watched.names)
-        everything = "" in names
-        parameters = [
-            entry
-            for entry in (
-                [(full, full.rpartition(".")[0], p) for full, p in model.named_parameters()]
-                if everything
-                else _parameters(model, names)
-            )
-        ]
-        _watch_weights(watched, model, parameters, grads, optimizer)
+        _watch_weights(watched, model, _parameters(model, set(watched.names)), grads, optimizer)
     return watched
 
 

@@ -10,8 +10,8 @@ import pytest
 
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="tensortap-inductor-"))
 
-import tensortap as tap  # noqa: E402
-import torch  # noqa: E402
+import tensortap as tap
+import torch
 
 
 @pytest.fixture(autouse=True)

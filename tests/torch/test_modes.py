@@ -271,7 +271,7 @@ class TestCheckpointing:
                 assert torch.equal(r.torch(), usual[(0, r.name, "forward", r.call)])
             # run again in reverse order, marked, and not counted among the calls
             assert [(r.name, r.call) for r in again if r.name == "y"] == [("y", 0), ("y", 1)]
-            assert torch.equal([r for r in again if r.name == "y"][0].torch(), usual[(0, "y", "forward", 1)])
+            assert torch.equal(next(r for r in again if r.name == "y").torch(), usual[(0, "y", "forward", 1)])
             assert len(grads) == 2
             want = [usual[(0, "y", "grad", call)] for call in (1, 0)]
             assert all(torch.equal(r.torch(), g) for r, g in zip(grads, want))

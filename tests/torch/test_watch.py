@@ -64,7 +64,7 @@ class TestWatch:
         assert torch.equal(got[(0, "2.weight", "param", 0)], before - 0.1 * grad)
 
     def test_nothing_matches(self) -> None:
-        with pytest.raises(ValueError, match="no module matches 'encoder.*'; the names begin with '0'"):
+        with pytest.raises(ValueError, match=r"no module matches 'encoder\.\*'; the names begin with '0'"):
             tap.watch(network(), "encoder.*")
 
     def test_changes_nothing(self, tmp_path: Path) -> None:
