@@ -45,7 +45,7 @@ def _writes(func: Any) -> list[int | str]:
     return found
 
 
-class _Capture(TorchDispatchMode):
+class _Capture(TorchDispatchMode):  # type: ignore[misc]
     """Notes the operators and runs them; values that were there before are kept to be put back."""
 
     def __init__(self) -> None:
