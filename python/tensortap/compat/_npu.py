@@ -101,7 +101,7 @@ def manual_seed_all(seed: int) -> None:
     torch.cuda.manual_seed_all(seed)
 
 
-class device:  # noqa: N801
+class device:
     """``with torch.npu.device(1):``"""
 
     def __init__(self, device: Any) -> None:
