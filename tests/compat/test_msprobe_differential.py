@@ -3,7 +3,6 @@ import json
 import math
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 from typing import Any
@@ -78,7 +77,7 @@ def steps_apart(a: float, b: float, dtype: torch.dtype) -> int:
 def check_number(theirs: float, ours: float, name: str, tensor: torch.Tensor, where: str) -> None:
     """Ours is within one step of the exact number; theirs may be off by what its own summing in float32 costs."""
     told = f"{where}.{name}: {theirs!r} {ours!r}"
-    if not tensor.is_complex() and (name in ("Max", "Min") or tensor.ndim == 0) or not math.isfinite(theirs):
+    if (not tensor.is_complex() and (name in ("Max", "Min") or tensor.ndim == 0)) or not math.isfinite(theirs):
         assert theirs == ours or (math.isnan(theirs) and math.isnan(ours)), told
         return
     dtype = tensor.real.dtype if tensor.is_complex() else tensor.dtype

@@ -1,4 +1,4 @@
-"""python -m tensortap.compat [--force] SCRIPT [ARGS], or -m MODULE [ARGS]: run it as python would, with compat installed."""
+"""python -m tensortap.compat [--force] SCRIPT [ARGS], or -m MODULE [ARGS]: run as python would, with compat on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names ``npu`` and ``npugraph_ex`` of torch.compile: the graph is run as aot_eager runs it, one operator at a time."""
+"""The names ``npu`` and ``npugraph_ex`` of torch.compile: run as aot_eager runs a graph, one operator at a time."""
 
 from __future__ import annotations
 

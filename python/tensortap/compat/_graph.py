@@ -45,7 +45,7 @@ def _writes(func: Any) -> list[int | str]:
     return found
 
 
-class _Capture(TorchDispatchMode):
+class _Capture(TorchDispatchMode):  # type: ignore[misc]
     """Notes the operators and runs them; values that were there before are kept to be put back."""
 
     def __init__(self) -> None:
@@ -68,7 +68,8 @@ class _Capture(TorchDispatchMode):
             return None
         if func is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError(
-                "a value was read (item(), print, if) while a graph is captured; it is not computed yet: read it after replay()"
+                "a value was read (item(), print, if) while a graph is captured; it is not computed yet: "
+                "read it after replay()"
             )
         for key in _writes(func):
             value = kwargs.get(key) if isinstance(key, str) else args[key] if key < len(args) else None

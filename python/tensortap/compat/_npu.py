@@ -29,7 +29,7 @@ _cpu_device = 0
 
 
 def _has_cuda() -> bool:
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())
 
 
 def is_available() -> bool:
@@ -45,7 +45,7 @@ def is_initialized() -> bool:
 def device_count() -> int:
     """CUDA devices, or one a process of this machine."""
     if _has_cuda():
-        return torch.cuda.device_count()
+        return int(torch.cuda.device_count())
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdigit() else 1
 
@@ -101,7 +101,7 @@ def manual_seed_all(seed: int) -> None:
     torch.cuda.manual_seed_all(seed)
 
 
-class device:  # noqa: N801
+class device:
     """``with torch.npu.device(1):``"""
 
     def __init__(self, device: Any) -> None:
@@ -333,7 +333,7 @@ def _to_npu(self: Any, device: Any = None, non_blocking: bool = False, **more: A
 
 
 def _is_npu(self: torch.Tensor) -> bool:
-    return self.device.type == _plain().type
+    return bool(self.device.type == _plain().type)
 
 
 _changed = False

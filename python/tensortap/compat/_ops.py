@@ -68,11 +68,13 @@ def define() -> None:
         "debug": _save_debug,
         "debug_grad": _save_debug_grad,
     }
+    tags = (torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ()
     for name, schema in _SCHEMAS.items():
-        _library.define(name + schema, tags=(torch.Tag.cudagraph_unsafe,) if hasattr(torch.Tag, "cudagraph_unsafe") else ())
+        _library.define(name + schema, tags=tags)
         _library.impl(name, real[name], "CompositeExplicitAutograd")
         operator = getattr(torch.ops.tensortap_compat, name).default
-        torch.library.register_fake(f"tensortap_compat::{name}", _fake_token if name == "debug" else _fake, lib=_library)
+        fake = _fake_token if name == "debug" else _fake
+        torch.library.register_fake(f"tensortap_compat::{name}", fake, lib=_library)
         _make_effectful(operator)
 
 

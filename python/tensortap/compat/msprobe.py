@@ -333,7 +333,9 @@ def _show(shape: Any) -> str:
 
 
 def _escape(c: str) -> str:
-    return "\\" + c if c in '"\\' else "\\u00" + "0123456789abcdef"[ord(c) // 16] + "0123456789abcdef"[ord(c) % 16] if c < " " else c
+    if c in '"\\':
+        return "\\" + c
+    return f"\\u{ord(c):04x}" if c < " " else c
 
 
 def _trace(variable: Any, name: str, backward: bool) -> None:
