@@ -252,7 +252,7 @@ def _look_at_config(recorder: _core.Recorder) -> None:
         _core.say(f"{error}; recording goes on as before")
 
 
-def _make(dir: Path, given: dict[str, Any], config: Path | None) -> Recorder:
+def _make(dir: Path, given: dict[str, Any], config: Path | None = None) -> Recorder:
     directory = os.fspath(dir)
     options: dict[str, Any] = {}
     path = os.fspath(config) if config is not None else os.environ.get("TENSORTAP_CONFIG") or None
