@@ -456,7 +456,7 @@ def install_partitioner() -> None:
 
 
 def install_checkpointing() -> None:
-    """Compiled activation checkpointing runs what it recomputes without telling it; taps are kept from the forward."""
+    """The partitioner may run a tap of the forward once more in the backward; here it learns not to."""
     from torch._functorch import partitioners
     from torch.utils import checkpoint
 
@@ -467,7 +467,12 @@ def install_checkpointing() -> None:
 
     def has_recomputable_ops(graph: Any) -> bool:
         for node in graph.graph.nodes:
-            if getattr(node.target, "namespace", "") == "tensortap" and "recompute" in node.meta:
+            if getattr(node.target, "namespace", "") != "tensortap":
+                continue
+            where = {"is_forward": "must_be_in_forward", "is_backward": "must_be_in_backward"}
+            tag = node.meta.get("partitioner_tag", "is_forward")
+            node.meta["partitioner_tag"] = where.get(tag, tag)
+            if "recompute" in node.meta:
                 if node.target is torch.ops.tensortap.tap_ticket.default:
                     node.meta["recompute"] = save
                 else:
