@@ -438,6 +438,8 @@ def install_dynamo() -> None:
     if not hasattr(torch.compiler, "substitute_in_graph"):
         _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
         return
+    if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 10):
+        _core.say(f"torch {torch.__version__}: inside compiled graphs grad=True saves the value, not its gradient")
     from . import _printing
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
