@@ -438,6 +438,8 @@ def install_dynamo() -> None:
     if not hasattr(torch.compiler, "substitute_in_graph"):
         _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
         return
+    if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 10):
+        _core.say(f"torch {torch.__version__}: inside compiled graphs grad=True saves the value, not its gradient")
     from . import _printing
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
@@ -456,7 +458,7 @@ def install_partitioner() -> None:
 
 
 def install_checkpointing() -> None:
-    """Compiled activation checkpointing runs what it recomputes without telling it; taps are kept from the forward."""
+    """The partitioner may run a tap of the forward once more in the backward; here it learns not to."""
     from torch._functorch import partitioners
     from torch.utils import checkpoint
 
@@ -467,7 +469,12 @@ def install_checkpointing() -> None:
 
     def has_recomputable_ops(graph: Any) -> bool:
         for node in graph.graph.nodes:
-            if getattr(node.target, "namespace", "") == "tensortap" and "recompute" in node.meta:
+            if getattr(node.target, "namespace", "") != "tensortap":
+                continue
+            where = {"is_forward": "must_be_in_forward", "is_backward": "must_be_in_backward"}
+            tag = node.meta.get("partitioner_tag", "is_forward")
+            node.meta["partitioner_tag"] = where.get(tag, tag)
+            if "recompute" in node.meta:
                 if node.target is torch.ops.tensortap.tap_ticket.default:
                     node.meta["recompute"] = save
                 else:

@@ -291,6 +291,25 @@ class TestCheckpointing:
         assert all(torch.allclose(got[key], usual[key], atol=1e-5) for key in usual)
 
 
+def test_default_partition(tmp_path: Path) -> None:
+    """A backend of the user's own, with the partitioner that knows nothing of side effects."""
+    from functorch.compile import default_partition, nop
+    from torch._dynamo.backends.common import aot_autograd
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        tap.save(y, "y")
+        tap.save([y], "t", grad=True)
+        y.register_hook(lambda g: tap.save(g, "hook"))
+        return (y * y).sum()
+
+    backend = aot_autograd(fw_compiler=nop, partition_fn=default_partition)
+    with tap.record(tmp_path / "run"):
+        torch.compile(f, backend=backend, fullgraph=True)(torch.ones(3, requires_grad=True)).backward()
+    assert keys(tmp_path / "run", kind="forward") == [(0, name, "forward", 0) for name in ("y", "t.0", "hook")]
+    assert keys(tmp_path / "run", kind="grad") == [(0, "t.0", "grad", 0)]
+
+
 class TestAutocast:
     @pytest.mark.parametrize("backend", [None, *BACKENDS])
     def test_bfloat16(self, tmp_path: Path, backend: str | None) -> None:
