@@ -1,18 +1,13 @@
 """Runs scripts as people do: in a process of their own, in an empty directory."""
-import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
+from clean_environment import environment
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TENSORTAP")}
-    return env | {"OMP_NUM_THREADS": "1"} | more
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import environment
+from clean_environment import environment
 
 RunScript = Callable[..., Any]
 HEAD = "import torch, json, os, numpy as np\nfrom msprobe.pytorch import PrecisionDebugger, seed_all\n"
