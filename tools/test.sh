@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 mkdir -p build/test
 
 case ${1:-all} in
-    quick) stages=("ctest dev" "wheel install" "pytest quick") ;;
+    quick) stages=("ctest dev quick" "wheel install" "pytest quick") ;;
     all) stages=("ctest dev" "ctest asan" "ctest tsan" "aarch64" "fuzz 10" "wheel install" "lint" "pytest" "install") ;;
     *) echo "test: all or quick, not $1" >&2; exit 2 ;;
 esac
