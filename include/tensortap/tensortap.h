@@ -386,7 +386,8 @@ typedef struct tap_save_info {
                                * "i<index>" of a list or "t<index>" of a tuple, 0x1F between them */
 } tap_save_info;
 
-/* Saves one tensor; info may be NULL (or 0). With rec NULL, or when a filter says no, it does nothing and costs 2 ns.
+/* Saves one tensor; info may be NULL (or 0). With rec NULL it does nothing and costs 2 ns (bench/record); what a filter
+ * leaves out is counted and costs little more.
  * Anything but TAP_OK was counted and logged once; training goes on. TAP_E_LOST: kept less than asked for. */
 TAP_API tap_status tap_save(tap_recorder *rec, const char *name, const tap_tensor *tensor, const tap_save_info *info);
 /* Saves a nested value: one record a leaf, one call number for all. */

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,28 +19,7 @@
 #include "base/memory.h"
 #include "record/layout.h"
 #include "record/naming.h"
-
-__attribute__((unused)) static char *make_temp_dir(void)
-{
-    char template[] = "/tmp/tap-layout-XXXXXX";
-    char *made = mkdtemp(template);
-    assert_non_null(made);
-    return strdup(made);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-__attribute__((unused)) static void remove_temp_dir(char *dir)
-{
-    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    free(dir);
-}
+#include "record/scratch.h"
 
 __attribute__((unused)) static char *read_text(const char *dir, const char *relative)
 {

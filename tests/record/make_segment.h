@@ -5,6 +5,7 @@
 
 #include "record/attempt.h"
 #include "record/index.h"
+#include "record/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,30 +22,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static inline char *temp_dir(void)
-{
-    char *dir = strdup("/tmp/tap-test-XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    return dir;
-}
-
-static inline void remove_tree(const char *path)
-{
-    DIR *stream = opendir(path);
-    for (struct dirent *item; stream && (item = readdir(stream));) {
-        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0)
-            continue;
-        char *below = NULL;
-        assert_true(asprintf(&below, "%s/%s", path, item->d_name) > 0);
-        if (unlink(below) != 0)
-            remove_tree(below);
-        free(below);
-    }
-    if (stream)
-        closedir(stream);
-    rmdir(path);
-}
 
 /* A recording being made: one attempt, one open segment. */
 typedef struct maker {

@@ -26,9 +26,15 @@ static inline char *scratch_make(void)
     return strdup(mkdtemp(path) ? path : "/nonexistent");
 }
 
-static inline void scratch_drop(char *path)
+/* The directory with all that is in it; path stays the caller's. */
+static inline void scratch_clear(const char *path)
 {
     nftw(path, scratch_remove, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline void scratch_drop(char *path)
+{
+    scratch_clear(path);
     free(path);
 }
 

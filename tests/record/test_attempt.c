@@ -13,13 +13,13 @@ static int setup(void **state)
     unsetenv("TORCHELASTIC_RESTART_COUNT");
     unsetenv("SLURM_JOB_ID");
     unsetenv("SLURM_RESTART_COUNT");
-    *state = temp_dir();
+    *state = scratch_make();
     return 0;
 }
 
 static int teardown(void **state)
 {
-    remove_tree(*state);
+    scratch_clear(*state);
     free(*state);
     return 0;
 }

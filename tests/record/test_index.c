@@ -107,7 +107,7 @@ static void add_forty(maker *m)
 static void queries(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     add_forty(&m);
@@ -124,7 +124,7 @@ static void queries(void **state)
     assert_int_equal(counts.bytes, 320);
     tap__index_close(index);
     free(path);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -141,7 +141,7 @@ static size_t count_state(tap_index *index, tap_record_state wanted)
 static void slots_and_declared(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     float data[1] = {1};
@@ -175,14 +175,14 @@ static void slots_and_declared(void **state)
     select_rows(m.index, NULL, NULL, -1, false, &got);
     assert_int_equal(got.count, 6); /* values only */
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
 static void big_and_trailer(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     float data[100] = {1};
@@ -200,14 +200,14 @@ static void big_and_trailer(void **state)
     assert_int_equal(got.items[0].has, TAP_HAS_HASH);
     assert_int_equal(got.items[0].payload_bytes, 400);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
 static void dropped_segments(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     float data[1] = {1};
@@ -226,7 +226,7 @@ static void dropped_segments(void **state)
     assert_int_equal(got.count, 21);
     assert_int_equal(got.items[0].seq, 20);
     maker_close(&m, "closed");
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -234,7 +234,7 @@ static void dropped_segments(void **state)
 static void in_place_when_finished(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     char *path = tap__attempt_path(&m.files, ".sqlite"), *temporary = tap__attempt_path(&m.files, ".sqlite.tmp");
@@ -260,7 +260,7 @@ static void in_place_when_finished(void **state)
     maker_close(&m, NULL);
     free(path);
     free(temporary);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -274,7 +274,7 @@ static bool stop(void *user, uint64_t done, uint64_t total)
 static void rebuild_can_be_stopped(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     add_forty(&m);
@@ -283,7 +283,7 @@ static void rebuild_can_be_stopped(void **state)
     assert_int_equal(access(temporary, F_OK), -1);
     free(temporary);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 

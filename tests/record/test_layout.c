@@ -274,7 +274,7 @@ static void written_and_read(void **state)
     int64_t shape[1] = {3};
     tap_tensor tensor = {.data = data, .dtype = TAP_F32, .ndim = 1, .shape = shape};
     for (size_t i = 1; tap__layout_at(i); i++) {
-        char *dir = make_temp_dir();
+        char *dir = scratch_make();
         machine m = {.options = {.dir = dir, .rank = 2, .world_size = 3, .pid = 9, .distributed = true,
                                  .device_index = 2, .keep = TAP_KEEP_STATS | TAP_KEEP_TENSOR}};
         const char *layout = tap__layout_at(i)->name;
@@ -322,7 +322,7 @@ static void written_and_read(void **state)
             tap_file_close(file);
             tap__free(path);
         }
-        remove_temp_dir(dir);
+        scratch_drop(dir);
     }
 }
 
@@ -330,7 +330,7 @@ static void written_and_read(void **state)
 static void lists_in_one_file(void **state)
 {
     (void)state;
-    char *dir = make_temp_dir();
+    char *dir = scratch_make();
     tap_error err;
     const tap_layout *layout = tap__layout_find("torch_npu");
     assert_true(layout->one_file_per_value);
@@ -348,7 +348,7 @@ static void lists_in_one_file(void **state)
     assert_int_equal(s.items[0].dtype, TAP_I32);
     assert_int_equal(s.items[1].dtype, TAP_F64);
     assert_string_equal(s.items[1].name, "l.pt");
-    remove_temp_dir(dir);
+    scratch_drop(dir);
 }
 
 static void put(const char *dir, const char *relative, const void *bytes, size_t len)
@@ -382,7 +382,7 @@ static void names_of_the_originals(void **state)
         {"troubleshooter", "x_backward_bfloat16_3.npy", "x", 0, 0, 0, TAP_KIND_GRAD},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        char *dir = make_temp_dir();
+        char *dir = scratch_make();
         put(dir, CASES[i].file, "not a tensor", 12);
         put(dir, "notes.txt", "x", 1);
         put(dir, "weights.npy", "x", 1);
@@ -399,14 +399,14 @@ static void names_of_the_originals(void **state)
         assert_int_equal(s.items[0].call, CASES[i].call);
         assert_int_equal(s.items[0].kind, CASES[i].kind);
         assert_string_equal(s.items[0].file, CASES[i].file);
-        remove_temp_dir(dir);
+        scratch_drop(dir);
     }
 }
 
 static void plain_directories_are_no_recording(void **state)
 {
     (void)state;
-    char *dir = make_temp_dir();
+    char *dir = scratch_make();
     static const char *const FILES[] = {"x.npy", "a/b.pt", "step0/x.txt", "x_device_.pt", "_device_x.pt", "x_device_0a.pt",
         "worldsize1_global_rank0/graph_1/0/a.INPUT.0.2025.npy", "step0/rank0/x_float99_0.npy", "12.npy", "x_3.npy",
         "99999999999999999999999_x_.pt", ".0_hidden.npy", "step/rank/x_float32_0.txt"};
@@ -420,7 +420,7 @@ static void plain_directories_are_no_recording(void **state)
         assert_false(tap__layout_at(i)->detect("/nonexistent/x"));
         assert_int_equal(tap__layout_at(i)->read("/nonexistent/x", keep_record, NULL, &err), TAP_E_NOTFOUND);
     }
-    remove_temp_dir(dir);
+    scratch_drop(dir);
 }
 
 int main(int argc, char **argv)

@@ -20,7 +20,7 @@ typedef struct fixture {
 static void start(fixture *f)
 {
     if (!f->dir)
-        f->dir = make_temp_dir();
+        f->dir = scratch_make();
     f->options.dir = f->dir;
     f->options.pid = 5;
     f->options.keep = f->options.keep ? f->options.keep : TAP_KEEP_STATS;
@@ -30,7 +30,7 @@ static void start(fixture *f)
 static void stop(fixture *f)
 {
     tap__msprobe_collect_close(f->collector);
-    remove_temp_dir(f->dir);
+    scratch_drop(f->dir);
 }
 
 static tap_status take(fixture *f, test_entry entry)
@@ -180,7 +180,7 @@ static void a_second_writer_goes_on(void **state)
     tap__free(resumed);
     tap__free(expected);
     stop(&whole);
-    remove_temp_dir(old);
+    scratch_drop(old);
 }
 
 /* Without resume what another run left in the directory is not mixed in. */
@@ -314,7 +314,7 @@ static void any_allocation_may_fail(void **state)
 {
     (void)state;
     tap_allocator allocator = {failing, NULL};
-    char *dir = make_temp_dir();
+    char *dir = scratch_make();
     int whole = 0;
     for (long n = 0; whole < 3 && n < 400; n++) {
         tap_set_allocator(&allocator);
@@ -332,7 +332,7 @@ static void any_allocation_may_fail(void **state)
         tap_set_allocator(NULL);
     }
     assert_int_equal(whole, 3);
-    remove_temp_dir(dir);
+    scratch_drop(dir);
 }
 
 enum { THREADS = 4, SAVES = 2000 };

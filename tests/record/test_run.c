@@ -54,7 +54,7 @@ static void fill(maker *m, const char *prefix, int count)
 static void attempts_in_order(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     static const struct {
         int rank, child, count;
@@ -118,7 +118,7 @@ static void attempts_in_order(void **state)
     assert_int_equal(list(run, NULL).count, 8);
     tap_run_close(run);
     free(rank);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -147,7 +147,7 @@ static void same_record(const tap_record *a, const tap_record *b)
 static void index_and_scan_agree(void **state)
 {
     (void)state;
-    char *dir = temp_dir(), *path = NULL;
+    char *dir = scratch_make(), *path = NULL;
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     fill(&m, "n", 10);
@@ -187,7 +187,7 @@ static void index_and_scan_agree(void **state)
     tap_run_close(indexed);
     tap_run_close(scanned);
     free(path);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -195,7 +195,7 @@ static void index_and_scan_agree(void **state)
 static void damaged_index(void **state)
 {
     (void)state;
-    char *dir = temp_dir(), *path = NULL;
+    char *dir = scratch_make(), *path = NULL;
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     fill(&m, "name.", 300);
@@ -245,7 +245,7 @@ static void damaged_index(void **state)
     close(fd);
     free(bytes);
     free(path);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -258,7 +258,7 @@ static void lock_segment(maker *m)
 static void follow(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     lock_segment(&m);
@@ -300,7 +300,7 @@ static void follow(void **state)
     assert_int_equal(tap_run_refresh(run, &more, &live, NULL), TAP_OK);
     assert_false(more || live);
     tap_run_close(run);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -322,7 +322,7 @@ static void *slow_writer(void *user)
 static void follow_while_written(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     lock_segment(&m);
@@ -344,14 +344,14 @@ static void follow_while_written(void **state)
     maker_close(&m, "closed");
     assert_int_equal(count, 400);
     tap_run_close(run);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
 static void maps_and_refusals(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     enum { LARGE = 40000 };
@@ -390,13 +390,13 @@ static void maps_and_refusals(void **state)
     tap_run_close(run);
     assert_int_equal(tap_run_open("/nonexistent/run", &run, &err), TAP_E_NOTFOUND);
     assert_null(run);
-    char *empty = temp_dir();
+    char *empty = scratch_make();
     assert_int_equal(tap_run_open(empty, &run, &err), TAP_E_FORMAT);
     assert_non_null(strstr(err.message, empty));
-    remove_tree(empty);
+    scratch_clear(empty);
     free(empty);
     free(data);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -404,7 +404,7 @@ static void maps_and_refusals(void **state)
 static void only_segments(void **state)
 {
     (void)state;
-    char *dir = temp_dir(), *path = NULL;
+    char *dir = scratch_make(), *path = NULL;
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     fill(&m, "n", 7);
@@ -419,7 +419,7 @@ static void only_segments(void **state)
         assert_int_equal(list(run, NULL).count, 7);
         tap_run_close(run);
     }
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -431,7 +431,7 @@ static void single_files(void **state)
         const char *format, *file, *names[2];
         size_t count;
     } CASES[] = {{"npy", "weights.npy", {"weights"}, 1}, {"safetensors", "m.safetensors", {"b", "w"}, 2}};
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     float a[4] = {1, 2, 3, 4};
     double b[1] = {0.5};
     int64_t shape_a[2] = {2, 2}, shape_b[1] = {1};
@@ -473,7 +473,7 @@ static void single_files(void **state)
         tap_run_close(run);
         free(path);
     }
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -481,7 +481,7 @@ static void single_files(void **state)
 static void many_ranks(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     enum { RANKS = 100 };
     for (int rank = 0; rank < RANKS; rank++) {
         maker m;
@@ -498,7 +498,7 @@ static void many_ranks(void **state)
             assert_int_equal(got.items[i].rank, i / 2);
     }
     tap_run_close(run);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -517,7 +517,7 @@ static void *failing(void *user, void *old, size_t size)
 static void no_memory(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     fill(&m, "n", 5);
@@ -561,7 +561,7 @@ static void no_memory(void **state)
         }
         assert_int_equal(status, TAP_E_NOMEM);
     }
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 

@@ -22,7 +22,7 @@ typedef struct fixture {
 static int setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
-    f->dir = temp_dir();
+    f->dir = scratch_make();
     maker m;
     maker_open(&m, f->dir, 1, 0, TAP_OPEN_NEW, false);
     float *data = calloc(1 << 15, sizeof *data);
@@ -54,7 +54,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    remove_tree(f->dir);
+    scratch_clear(f->dir);
     free(f->files.dir);
     free(f->dir);
     free(f);
@@ -257,7 +257,7 @@ static void damaged_segment_header(void **state)
  * are not ours, whether their numbers are lower or higher. */
 static void payload_of_entries(uint64_t first_outside, uint64_t first_inside)
 {
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 1, 0, TAP_OPEN_NEW, false);
     uint64_t start = m.offset;
@@ -281,7 +281,7 @@ static void payload_of_entries(uint64_t first_outside, uint64_t first_inside)
     assert_int_equal(out.seqs[first_outside], first_outside + 1);
     assert_int_equal(out.gaps, 1);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
     free(copy);
 }
@@ -297,7 +297,7 @@ static void entries_inside_a_payload(void **state)
 static void numbers_lost_with_an_entry(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     maker_add(&m, (made){.name = "before"});
@@ -313,7 +313,7 @@ static void numbers_lost_with_an_entry(void **state)
     assert_int_equal(out.seqs[1], 502);
     assert_int_equal(out.gaps, 501);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -340,7 +340,7 @@ static void deleted_while_growing(void **state)
 static void stale_bytes(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     uint64_t first = m.offset;
@@ -356,7 +356,7 @@ static void stale_bytes(void **state)
     assert_int_equal(out.damage, end - first);
     free(bytes);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -364,7 +364,7 @@ static void stale_bytes(void **state)
 static void unknown_types(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     maker_add(&m, (made){.type = TAP_ENTRY_SKIP});
@@ -373,7 +373,7 @@ static void unknown_types(void **state)
     fixture g = {.files = m.files, .info = m.info};
     assert_int_equal(scan_once(&g, NULL).count, 3);
     maker_close(&m, NULL);
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 

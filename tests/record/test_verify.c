@@ -75,7 +75,7 @@ static void add_values(maker *m, int first, int count)
 /* Two segments of eight values, closed. */
 static char *recording(void)
 {
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     add_values(&m, 0, 8);
@@ -94,7 +94,7 @@ static char *file_in(const char *dir, const char *name)
 
 static void drop(char *dir)
 {
-    remove_tree(dir);
+    scratch_clear(dir);
     free(dir);
 }
 
@@ -187,7 +187,7 @@ static void cut_when_finished(void **state)
 static void killed(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
     add_values(&m, 0, 3);
@@ -271,7 +271,7 @@ static void missing_files(void **state)
 static void named_losses(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 2, 0, TAP_OPEN_NEW, false);
     add_values(&m, 0, 1);
@@ -323,7 +323,7 @@ static void named_losses(void **state)
 static void no_losses(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     maker_add(&m, (made){.type = TAP_ENTRY_LOST, .name = "f", .count = 3, .reason = TAP_REASON_LAST_N});
@@ -340,7 +340,7 @@ static void no_losses(void **state)
 static void big_values(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     static float data[600000]; /* more than one piece */
     data[599999] = 3;
     maker m;
@@ -371,7 +371,7 @@ static void big_values(void **state)
 static void journal_and_ring(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     add_values(&m, 0, 2);
@@ -399,7 +399,7 @@ static void journal_and_ring(void **state)
 static void live(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     static float data[20000];
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
@@ -427,7 +427,7 @@ static bool stop_at(void *user, uint64_t done, uint64_t total)
 static void progress(void **state)
 {
     (void)state;
-    char *dir = temp_dir();
+    char *dir = scratch_make();
     static float data[1 << 20]; /* four pieces */
     maker m;
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
