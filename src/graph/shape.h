@@ -3,7 +3,7 @@
 #ifndef TAP_GRAPH_SHAPE_H
 #define TAP_GRAPH_SHAPE_H
 
-#include "engine/kernel.h"
+#include "graph/call.h"
 
 tap_status tap__shape_same(tap__call *call, tap_error *err);      /* every output as the first input */
 tap_status tap__shape_broadcast(tap__call *call, tap_error *err); /* one output, as big as all inputs together */
