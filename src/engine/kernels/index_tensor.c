@@ -50,17 +50,17 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     const tap__kernel tap__kernel_##name = {ready_##name, run, tap__moves_release}
 
 static const unsigned char ZERO[16];
-static const tap__step TABLE = {0, NULL, 0};
+static const tap__move_step TABLE = {0, NULL, 0};
 
-static tap__step fixed(int64_t bytes)
+static tap__move_step fixed(int64_t bytes)
 {
-    return (tap__step){bytes, NULL, -1};
+    return (tap__move_step){bytes, NULL, -1};
 }
 
 /* Some dimensions of an operand as one loop over their row-major positions: a fixed distance where they lie behind one
  * another, else a table. */
 static tap_status one_loop(tap__call *call, int ndim, const int64_t *size, const int64_t *stride, int64_t item,
-                           tap__step *out, tap_error *err)
+                           tap__move_step *out, tap_error *err)
 {
     int64_t count = 1, last = 0;
     bool regular = true;
@@ -147,7 +147,7 @@ static tap_status selection_loops(tap__call *call, const selection *from, const 
     int64_t item = (int64_t)move->item;
     for (int i = 0; i <= from->nrest; i++) {
         if (i == from->lead) {
-            tap__step other;
+            tap__move_step other;
             TAP_TRY(one_loop(call, self->indexes.ndim, sizes + i, strides + i, item, &other, err));
             tap__move_loop_at(move, self->indexes.positions, reads ? other : TABLE, reads ? TABLE : other);
         }
@@ -353,7 +353,7 @@ static tap_status prepare_take(tap__call *call, tap_error *err)
     int64_t item = (int64_t)tap__item_bytes(x->dtype);
     TAP_TRY(tap__indexes_add(call, &self->indexes, 1, 0, tap__operand_count(x), item, err));
     TAP_TRY(tap__expect_sizes(call, out, call->in[1].ndim, call->in[1].size, err));
-    tap__step to;
+    tap__move_step to;
     TAP_TRY(one_loop(call, out->ndim, out->size, out->stride, item, &to, err));
     tap__move *move;
     TAP_TRY(tap__moves_add(call, call->nin, 0, &move, err));
@@ -371,7 +371,7 @@ static tap_status embedding_loops(tap__call *call, const tap__operand *table, co
 {
     const indexing *self = call->state;
     int last = rows->ndim - 1;
-    tap__step other;
+    tap__move_step other;
     TAP_TRY(one_loop(call, last, rows->size, rows->stride, (int64_t)move->item, &other, err));
     tap__move_loop_at(move, self->indexes.positions, into ? TABLE : other, into ? other : TABLE);
     tap__move_loop(move, rows->size[last], into ? table->stride[1] : rows->stride[last],

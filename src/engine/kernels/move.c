@@ -63,7 +63,7 @@ int64_t *tap__moves_table(tap__call *call, int64_t count)
     return table->values;
 }
 
-void tap__move_loop_at(tap__move *move, int64_t size, tap__step to, tap__step from)
+void tap__move_loop_at(tap__move *move, int64_t size, tap__move_step to, tap__move_step from)
 {
     if (move->ndim < TAP_MOVE_MAX_DIMS)
         move->dims[move->ndim++] = (tap__move_dim){.size = size, .to = to, .from = from};
@@ -72,7 +72,7 @@ void tap__move_loop_at(tap__move *move, int64_t size, tap__step to, tap__step fr
 void tap__move_loop(tap__move *move, int64_t size, int64_t to_stride, int64_t from_stride)
 {
     int64_t item = (int64_t)move->item;
-    tap__move_loop_at(move, size, (tap__step){to_stride * item, NULL, -1}, (tap__step){from_stride * item, NULL, -1});
+    tap__move_loop_at(move, size, (tap__move_step){to_stride * item, NULL, -1}, (tap__move_step){from_stride * item, NULL, -1});
 }
 
 tap_status tap__moves_copy(tap__call *call, int to, const tap__operand *to_operand, int from,
@@ -97,7 +97,7 @@ tap_status tap__moves_fill(tap__call *call, int to, const tap__operand *to_opera
 
 /* ------------------------------------------------------------------------------------------------------ ordering */
 
-static bool has_table(const tap__step *step)
+static bool has_table(const tap__move_step *step)
 {
     return step->at || step->scratch >= 0;
 }
@@ -360,7 +360,7 @@ static void walk_line(const walker *self, const tap__move_dim *dim, char *to, co
         self->lines->line(to, dim->to.stride, from, dim->from.stride, dim->size);
 }
 
-static int64_t step_at(const tap__step *step, int64_t i)
+static int64_t step_at(const tap__move_step *step, int64_t i)
 {
     return step->at ? step->at[i] : i * step->stride;
 }
@@ -379,7 +379,7 @@ static void walk(const walker *self, const tap__move_dim *dims, int ndim, char *
         walk(self, dims + 1, ndim - 1, to + step_at(&dims->to, i), from + step_at(&dims->from, i));
 }
 
-static const int64_t *find_table(const tap__step *step, const void *scratch)
+static const int64_t *find_table(const tap__move_step *step, const void *scratch)
 {
     return step->scratch >= 0 ? (const int64_t *)((const char *)scratch + step->scratch) : step->at;
 }

@@ -13,15 +13,15 @@ enum {
 };
 
 /* Where a loop goes on one side, in bytes. */
-typedef struct tap__step {
+typedef struct tap__move_step {
     int64_t stride;
     const int64_t *at; /* offset of each step instead, kept by the program; NULL: none */
     int64_t scratch;   /* or such a table, made by run at this place of the scratch; negative: none */
-} tap__step;
+} tap__move_step;
 
 typedef struct tap__move_dim {
     int64_t size;
-    tap__step to, from;
+    tap__move_step to, from;
     bool serial;       /* its steps may write to one place: they stay in order, in one unit. So does a table of places
                           to write to, by itself */
 } tap__move_dim;
@@ -58,7 +58,7 @@ void tap__moves_next_phase(tap__call *call);
 int64_t *tap__moves_table(tap__call *call, int64_t count);
 /* Loops over steps of fixed distance (in elements of the move), the outermost first. */
 void tap__move_loop(tap__move *move, int64_t size, int64_t to_stride, int64_t from_stride);
-void tap__move_loop_at(tap__move *move, int64_t size, tap__step to, tap__step from);
+void tap__move_loop_at(tap__move *move, int64_t size, tap__move_step to, tap__move_step from);
 /* The end of the program: orders and cuts the loops. */
 void tap__moves_ready(tap__call *call);
 /* The kernel's run and release functions. */
