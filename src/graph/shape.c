@@ -35,6 +35,25 @@ static tap_status widen(tap__call *call, const tap__operand *in, tap_error *err)
     return TAP_OK;
 }
 
+/* Whether integers stay what they are; the other operators are functions of real numbers. */
+static bool keeps_integers(const tap__call *call)
+{
+    switch (call->op->code) {
+    case TAP_PW_Abs: case TAP_PW_Add: case TAP_PW_Addcmul: case TAP_PW_BitwiseAnd: case TAP_PW_BitwiseNot:
+    case TAP_PW_BitwiseOr: case TAP_PW_BitwiseXor: case TAP_PW_Ceil: case TAP_PW_Clamp: case TAP_PW_Conj:
+    case TAP_PW_Floor: case TAP_PW_FloorDiv: case TAP_PW_Fmax: case TAP_PW_Fmin: case TAP_PW_Fmod: case TAP_PW_Gcd:
+    case TAP_PW_Heaviside: case TAP_PW_Maximum: case TAP_PW_Minimum: case TAP_PW_Mul: case TAP_PW_NanToNum:
+    case TAP_PW_Neg: case TAP_PW_Pow: case TAP_PW_Relu: case TAP_PW_Remainder: case TAP_PW_Round: case TAP_PW_Rsub:
+    case TAP_PW_ShiftLeft: case TAP_PW_ShiftRight: case TAP_PW_Sign: case TAP_PW_Square: case TAP_PW_Sub:
+    case TAP_PW_Threshold: case TAP_PW_ThresholdGrad: case TAP_PW_Trunc:
+        return true;
+    case TAP_PW_Div:
+        return tap__call_attr(call, "rounding_mode")->present;
+    default:
+        return false;
+    }
+}
+
 /* What the result is when it is not of the operands' common dtype. */
 static tap_dtype result_dtype(const tap__call *call)
 {
@@ -49,6 +68,12 @@ static tap_dtype result_dtype(const tap__call *call)
         return tap__promote(call->in + 1, call->nin - 1);
     case TAP_PW_MaskedFill:
         return call->in[0].dtype;
+    case TAP_PW_Complex:
+        return call->in[0].dtype == TAP_F64 ? TAP_C128 : TAP_C64;
+    case TAP_PW_Fill: { /* as torch.full: the number decides */
+        char kind = tap__call_attr(call, "value")->scalar.kind;
+        return kind == 'B' ? TAP_BOOL : kind == 'I' ? TAP_I64 : kind == 'C' ? TAP_C64 : TAP_F32;
+    }
     case TAP_PW_Cast: {
         const tap__attr *dtype = tap__call_attr(call, "dtype");
         return dtype->present ? (tap_dtype)dtype->i : call->in[0].dtype;
@@ -62,9 +87,8 @@ static tap_dtype result_dtype(const tap__call *call)
         return common;
     if (op->code == TAP_PW_Abs && info->kind == 'C')
         return common == TAP_C128 ? TAP_F64 : common == TAP_C64 ? TAP_F32 : TAP_F16;
-    /* functions of real numbers: rows whose integers become floats say so by taking them and being listed here */
     bool integral = info->kind != 'F' && info->kind != 'C';
-    return integral && tap__pw_floats(op->code) ? TAP_F32 : common;
+    return integral && !keeps_integers(call) ? TAP_F32 : common;
 }
 
 tap_status tap__shape_broadcast(tap__call *call, tap_error *err)

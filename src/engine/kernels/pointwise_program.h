@@ -31,6 +31,7 @@ typedef struct tap__pw_builder {
     const tap__sleef *sleef;
     int nsteps, nslots;
     bool failed; /* something is not supported, or too much */
+    tap__pw_step nowhere; /* what is written after a failure */
     tap__pw_step steps[TAP_PW_MAX_STEPS];
     tap__pw_slot slots[TAP_PW_MAX_SLOTS];
     struct {
