@@ -557,6 +557,12 @@ static tap__pw_value clamp(lowering *l, const rule *r)
     (void)r;
     compute_in(l, l->call->out[0].dtype);
     uint16_t slot = operand(l, 0, 0);
+    if (!is_absent(l, 1) && !is_absent(l, 2) && is_number(l, 1) && is_number(l, 2) && l->type != TAP_PW_b8) {
+        for (int k = 0; k < 2; k++)
+            l->imm[k] = as_number(l, l->call->in[k + 1].number, false);
+        if (l->imm[0].re <= l->imm[1].re)
+            return finish(l, emit(l, TAP_PWI_Hardtanh, 1, &slot), EXACT);
+    }
     static const tap__pw_insn INSNS[] = {TAP_PWI_Copy, TAP_PWI_Max, TAP_PWI_Min};
     for (int k = 1; k <= 2; k++)
         if (!is_absent(l, k))
