@@ -4,6 +4,7 @@
 #define TAP_GRAPH_SHAPE_H
 
 #include "graph/call.h"
+#include "graph/shape_reduce.h"
 #include "graph/shape_index.h"
 #include "graph/shape_view.h"
 
