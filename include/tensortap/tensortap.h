@@ -775,6 +775,12 @@ TAP_API void tap_set_default_recorder(tap_recorder *rec);
 /* The body of `tensortap __writer`: drains the ring open at descriptor fd until its producer ends. For the command. */
 TAP_API int tap_writer_main(int ring_fd);
 
+/* --------------------------------------------------------------------------------------------------------- graphs */
+
+/* Where oneDNN's library (libdnnl.so.3) is; NULL: where the system looks for libraries. To be called before the first
+ * graph runs. Without the library matrix products and convolutions run in the framework. */
+TAP_API tap_status tap_engine_set_onednn(const char *path, tap_error *err);
+
 #ifdef __cplusplus
 }
 #endif
