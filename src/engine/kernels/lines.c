@@ -274,11 +274,6 @@ void tap__put_int(tap_dtype dtype, void *at, int64_t value)
 
 /* ----------------------------------------------------------------------------------------------------------- axes */
 
-tap_status tap__refuse(const tap__call *call, tap_error *err)
-{
-    return tap_fail(err, TAP_E_UNSUPPORTED, "%s: no kernel for these sizes or types; the framework runs it", call->name);
-}
-
 static tap_status mark_axis(const tap__call *call, int64_t axis, bool *mask, tap_error *err)
 {
     int ndim = call->in[0].ndim;

@@ -81,7 +81,5 @@ tap_status tap__axes_mask(const tap__call *call, const tap__attr *axes, bool emp
 /* The same for one axis, none meaning all. */
 tap_status tap__axis_mask(const tap__call *call, const tap__attr *axis, bool *mask, tap_error *err);
 
-/* What a prepare function says when the framework has to run a node. */
-tap_status tap__refuse(const tap__call *call, tap_error *err);
 
 #endif

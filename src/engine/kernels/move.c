@@ -497,11 +497,6 @@ void tap__moves_release(tap__call *call)
     call->state = NULL;
 }
 
-tap_status tap__refuse(const tap__call *call, tap_error *err)
-{
-    return tap_fail(err, TAP_E_UNSUPPORTED, "%s: no kernel for operands like these; the framework runs it", call->name);
-}
-
 tap_status tap__expect_sizes(const tap__call *call, const tap__operand *operand, int ndim, const int64_t *sizes,
                              tap_error *err)
 {

@@ -85,8 +85,6 @@ static inline size_t tap__item_bytes(tap_dtype dtype)
     return tap_dtype_describe(dtype)->bytes;
 }
 
-/* What prepare answers to operands that the kernel was not written for. */
-tap_status tap__refuse(const tap__call *call, tap_error *err);
 /* Fails unless the operand has these sizes, which its node's shape rule gives. */
 tap_status tap__expect_sizes(const tap__call *call, const tap__operand *operand, int ndim, const int64_t *sizes,
                              tap_error *err);
