@@ -592,6 +592,10 @@ TAP_API void tap_file_close(tap_file *file);
 TAP_API tap_status tap_file_write(const char *path, const char *format, const tap_tensor *tensors,
                                   const char *const *names, size_t count, bool convert, tap_error *err);
 
+/* Appends a text and a tensor to a MindSpore print file, which is made when it is not there. One call is one message: a
+ * reader sees all of a small one or nothing. */
+TAP_API tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err);
+
 /* --------------------------------------------------------------------------------------------------------- graphs */
 
 /* A graph is built in the order it runs: inputs, calls, outputs. Values are numbered from 0. Sizes are integers or

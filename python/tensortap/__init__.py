@@ -86,7 +86,14 @@ def _with_torch() -> None:
     _when_imported("torch._inductor.lowering", _torch.install_inductor)
 
 
+def _with_mindspore() -> None:
+    from . import _mindspore
+
+    _mindspore.install()
+
+
 _when_imported("torch", _with_torch)
+_when_imported("mindspore", _with_mindspore)
 
 if _os.environ.get("TENSORTAP_COMPAT", "") not in ("", "0"):
     from .compat import install as _install
