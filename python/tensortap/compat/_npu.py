@@ -419,7 +419,8 @@ def _change_library() -> None:
             mapped.discard((name, key))
             more["allow_override"] = True
         real(self, op_name, fn, dispatch_key, **more)
-        for stand_in in ("CPU", "CUDA") if key == "PrivateUse1" else ():
+        theirs = not str(getattr(fn, "__module__", "")).startswith("torch.")  # torch sees to its own
+        for stand_in in ("CPU", "CUDA") if key == "PrivateUse1" and theirs else ():
             if not torch._C._dispatch_has_kernel_for_dispatch_key(name, stand_in):
                 real(self, op_name, fn, stand_in, **more)
                 mapped.add((name, stand_in))

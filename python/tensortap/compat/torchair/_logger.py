@@ -63,7 +63,7 @@ class Logger(logging.Logger):
     def event(self, message: object, *args: Any, **kwargs: Any) -> None:
         """Something that happened, between a warning and an error."""
         if self.isEnabledFor(EVENT):
-            self._log(EVENT, message, args, **{"stacklevel": 1, **kwargs})
+            self._log(EVENT, message, args, **{"stacklevel": 2, **kwargs})
 
     def warning_once(self, message: object, *args: Any, **kwargs: Any) -> None:
         """A warning that is not repeated."""
