@@ -2,6 +2,7 @@
  * already, so that there is one pool and no second set of spinning threads. It is found at run time; where there is
  * none, one thread does the work. The thread sanitizer cannot see into it, so its builds start threads of their own. */
 #include "engine/kernel.h"
+#include "engine/threads.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -32,6 +33,11 @@ static void *work_thread(void *data)
     return NULL;
 }
 
+int tap__threads(void)
+{
+    return 4;
+}
+
 static void spread(job *self, int threads)
 {
     pthread_t others[16];
@@ -48,6 +54,7 @@ static void spread(job *self, int threads)
 static struct {
     void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags);
     int (*in_parallel)(void);
+    int (*max_threads)(void);
 } gomp;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -58,10 +65,18 @@ static void find_runtime(void)
         library = dlopen("libgomp.so.1", RTLD_NOW);
     void *parallel = library ? dlsym(library, "GOMP_parallel") : NULL;
     void *in_parallel = library ? dlsym(library, "omp_in_parallel") : NULL;
-    if (!parallel || !in_parallel)
+    void *max_threads = library ? dlsym(library, "omp_get_max_threads") : NULL;
+    if (!parallel || !in_parallel || !max_threads)
         return;
     *(void **)&gomp.parallel = parallel;
     *(void **)&gomp.in_parallel = in_parallel;
+    *(void **)&gomp.max_threads = max_threads;
+}
+
+int tap__threads(void)
+{
+    pthread_once(&once, find_runtime);
+    return gomp.max_threads ? gomp.max_threads() : 1;
 }
 
 static void spread(job *self, int threads)
