@@ -29,23 +29,33 @@ def _checked(config: Any) -> CompilerConfig:
     return config
 
 
-def _timed(run: Callable[..., Any], compiled_us: int) -> Callable[..., Any]:
-    """An event for each run, where somebody listens."""
-    once = [compiled_us]
+class Compiled:
+    """A graph that can be called: with its arguments, or, as torch does it, with one list that it may empty."""
 
-    def timed(*args: Any) -> Any:
+    def __init__(self, run: Callable[[list[Any]], Any], compiled_us: int) -> None:
+        self._run = run
+        self._compiled_us = compiled_us
+        self._boxed_call = True
+
+    def __call__(self, *args: Any) -> Any:
+        given = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
         if not logger.isEnabledFor(EVENT):
-            return run(*args)
+            return self._run(given)
         start = time.perf_counter_ns()
-        result = run(*args)
+        result = self._run(given)
         spent = (time.perf_counter_ns() - start) // 1000
-        compiled = once.pop() if once else 0
+        compiled, self._compiled_us = self._compiled_us, 0
         logger.event(
             f"torchair run at {time.time_ns() // 1000}, process input: 0us, compile {compiled}us, graph run: {spent}us"
         )
         return result
 
-    return timed
+
+def eagerly(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """The graph run by torch, as one function of a list."""
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    return make_boxed_func(module.forward)  # type: ignore[no-any-return]
 
 
 class Compiler:
@@ -57,9 +67,11 @@ class Compiler:
     def __call__(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         start = time.perf_counter_ns()
         run = self.compile(module, example_inputs, next(_ids))
-        return _timed(run, (time.perf_counter_ns() - start) // 1000)
+        return Compiled(run, (time.perf_counter_ns() - start) // 1000)
 
-    def compile(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], graph: int) -> Callable[..., Any]:
+    def compile(
+        self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], graph: int
+    ) -> Callable[[list[Any]], Any]:
         """Summary, dump, passes, engine: each as far as the config says."""
         debug = self.config.debug
         if debug.fx_summary.type:
@@ -71,7 +83,7 @@ class Compiler:
                 _summary.write(module)
                 if debug.fx_summary.skip_compile:
                     logger.warning("When enable FX Graph summarize, npu compilation will be skipped.")
-                    return module.forward
+                    return eagerly(module)
         if debug.data_dump.type and debug.data_dump.stage.value == "eager":
             from . import _dump
 
@@ -79,7 +91,7 @@ class Compiler:
         module = copy.deepcopy(module)
         self.passes(module, example_inputs)
         if debug.run_eagerly:
-            return module.forward
+            return eagerly(module)
         return _engine.compile(module, example_inputs, self.config, graph)
 
     def passes(self, module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> None:
@@ -117,16 +129,11 @@ def _compile(
     mode: str | None = None,
 ) -> Callable[..., Any]:
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     if options:
         config = _npugraph_ex.with_options(config, options)
     compiler = Compiler(config)
-
-    def boxed(traced: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(compiler(traced, example_inputs))  # type: ignore[no-any-return]
-
     experimental = config.experimental_config
     if experimental.aot_config_enable_joint_graph and torch.is_grad_enabled():
         from . import _joint
@@ -135,9 +142,9 @@ def _compile(
         if joint is not None:
             return joint
     return aot_autograd(  # type: ignore[no-any-return]
-        fw_compiler=boxed,
-        bw_compiler=boxed,
-        inference_compiler=boxed,
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=compiler,
         decompositions=decompositions or None,
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),

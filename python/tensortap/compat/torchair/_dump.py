@@ -117,6 +117,82 @@ class _Run(torch.fx.Interpreter):  # type: ignore[misc]
         return result
 
 
+class EngineDump:
+    """The values of a graph's nodes as the engine computed them. ``wanted`` says of which nodes, ``steps`` in which calls."""
+
+    def __init__(
+        self, dump: Dump, wanted: Callable[[str, str], bool], mode: str = "all", steps: Callable[[int], bool] | None = None
+    ) -> None:
+        self.dump, self.wanted, self.mode = dump, wanted, mode
+        self.steps = steps or (lambda step: True)
+        self.nodes: list[tuple[str, str] | None] = []
+        self.step = 0
+
+    def attach(self, program: Any) -> None:
+        """Learn the numbers of the nodes."""
+        self.nodes = [
+            (row[0], row[1]) if self.wanted(row[0], row[1]) and "getitem" not in row[1] else None
+            for row in program.nodes()
+        ]
+
+    def __call__(self, number: int, args: Any, kwargs: Any, outputs: Any) -> None:
+        """After a node ran."""
+        node = self.nodes[number]
+        if node is None or not self.steps(self.step):
+            return
+        name, stamp = f"{node[0]}-{node[1]}", time.time_ns() // 1000
+        if self.mode in ("input", "all"):
+            for index, value in enumerate(args or ()):
+                self.dump.put(value, name, "input", str(index), self.step, stamp)
+            for key, value in (kwargs or {}).items():
+                self.dump.put(value, name, "input", key, self.step, stamp)
+        if self.mode in ("output", "all"):
+            for index, value in enumerate(outputs):
+                self.dump.put(value, name, "output", str(index), self.step, stamp)
+
+    def around(self, run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """Counts the calls that end well."""
+
+        def counted(args: list[Any]) -> Any:
+            try:
+                result = run(args)
+            finally:
+                self.dump.recorder.flush()
+            self.step += 1
+            return result
+
+        return counted
+
+
+def engine_dump(module: torch.fx.GraphModule, config: CompilerConfig, graph: int) -> EngineDump:
+    """What data_dump asks for at the stage of the engine."""
+    options = config.debug.data_dump
+    names = {node.name for node in dumped_nodes(module.graph, options.filter.raw)}
+    return EngineDump(Dump(recorder_of(options.path.raw), graph), lambda name, target: name in names)
+
+
+def _steps(text: str) -> Callable[[int], bool] | None:
+    """"0|2-5": whether a step is among them; None: all."""
+    ranges = [part.partition("-") for part in text.split("|") if part]
+    spans = [(int(low), int(high or low)) for low, _, high in ranges]
+    return (lambda step: any(low <= step <= high for low, high in spans)) if spans else None
+
+
+def config_dump(config: CompilerConfig, graph: int) -> EngineDump:
+    """What dump_config asks for: values, or only their statistics in a recording of our own."""
+    options = config.dump_config
+    world, rank = world_and_rank()
+    if options.dump_data.value == "stats":
+        where = os.path.join(options.dump_path.raw, f"worldsize{world}_global_rank{rank}")
+        more = {"keep": "stats", "mode": "append", "world_size": world, "rank": rank}
+        recorder = _paths.recorder_for(where, "native", 0, **more)
+    else:
+        recorder = recorder_of(os.path.realpath(options.dump_path.raw))
+    layers = set(options.dump_layer.raw.replace('"', " ").split())
+    wanted = (lambda name, target: name in layers) if layers else (lambda name, target: True)
+    return EngineDump(Dump(recorder, graph), wanted, options.dump_mode.raw, _steps(options.dump_step.raw))
+
+
 def _say_ignored(config: CompilerConfig) -> None:
     ignored = [path for path in config.set_options() if not path.startswith("debug.data_dump.")]
     if ignored:
@@ -124,7 +200,7 @@ def _say_ignored(config: CompilerConfig) -> None:
         _paths.say_once(f"data_dump:{names}", f"data_dump runs the graph eagerly, so that these have no effect: {names}")
 
 
-def dumper(module: torch.fx.GraphModule, config: CompilerConfig, graph: int) -> Callable[..., Any]:
+def dumper(module: torch.fx.GraphModule, config: CompilerConfig, graph: int) -> Callable[[list[Any]], Any]:
     """A function that runs the graph and dumps; raises when the path or the filter cannot be used."""
     options = config.debug.data_dump
     names = dumped_nodes(module.graph, options.filter.raw)
@@ -134,9 +210,11 @@ def dumper(module: torch.fx.GraphModule, config: CompilerConfig, graph: int) -> 
     lock = threading.Lock()
     steps = [0]
 
-    def run(*args: Any) -> Any:
+    def run(args: list[Any]) -> Any:
+        given = list(args)
+        args.clear()
         try:
-            result = _Run(module, dump, names, steps[0]).run(*args)
+            result = _Run(module, dump, names, steps[0]).run(*given)
         finally:
             dump.recorder.flush()
         with lock:

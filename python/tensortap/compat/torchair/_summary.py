@@ -48,13 +48,12 @@ def _kind(target: Any) -> str:
     return "prims" if "prim" in str(target) else "aten"
 
 
-def state(target: Any) -> str:
+def state(target: Any, native: dict[str, str]) -> str:
     """What the tables say: a converter of the user's, the engine's own, or none."""
     if _kind(target) == "builtin" or find(target) is not None:
         return SUPPORTED
-    native = _engine.native_state(target)
-    if native is not None:
-        return SUPPORTED if native == "whole" else PARTLY
+    if str(target) in native:
+        return SUPPORTED if native[str(target)] == "whole" else PARTLY
     return NOT_SUPPORTED if str(target).startswith(("aten.", "prims.")) else NOT_REGISTERED
 
 
@@ -62,11 +61,12 @@ def _counted(texts: Counter[str]) -> str:
     return "\n".join(f"{count}次：{text}" for text, count in texts.most_common())
 
 
-def rows(graph: torch.fx.Graph) -> list[list[str]]:
+def rows(module: torch.fx.GraphModule) -> list[list[str]]:
     """One row for each operator, in order of first use."""
+    native = _engine.native_targets(module)
     inputs: dict[Any, Counter[str]] = {}
     outputs: dict[Any, Counter[str]] = {}
-    for node in graph.nodes:
+    for node in module.graph.nodes:
         if node.op != "call_function":
             continue
         args, kwargs = _show(tuple(node.args)), _show(dict(node.kwargs))
@@ -75,7 +75,7 @@ def rows(graph: torch.fx.Graph) -> list[list[str]]:
     found = []
     for target, counts in inputs.items():
         calls = str(sum(counts.values()))
-        found.append([str(target), _kind(target), state(target), calls, _counted(counts), _counted(outputs[target])])
+        found.append([str(target), _kind(target), state(target, native), calls, _counted(counts), _counted(outputs[target])])
     return found
 
 
@@ -91,7 +91,7 @@ def write(module: torch.fx.GraphModule, directory: str = ".") -> str:
     with open(handle, "w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(HEADER)
-        writer.writerows(rows(module.graph))
+        writer.writerows(rows(module))
     os.chmod(temporary, 0o640)
     os.rename(temporary, path)
     return path
