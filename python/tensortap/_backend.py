@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -388,6 +389,11 @@ def register_converter(operator: Any) -> Callable[[Callable[..., Any]], Callable
         return function
 
     return register
+
+
+def load_library(path: str | os.PathLike[str]) -> None:
+    """Read operators written in C into the engine: see examples/operator and tap_op_desc in tensortap.h."""
+    _core.load_operators(os.fspath(path))
 
 
 def _checked_converter(operator: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -983,9 +983,22 @@ static PyObject *operators(PyObject *module, PyObject *unused)
     return list;
 }
 
+static PyObject *load_operators(PyObject *module, PyObject *path)
+{
+    (void)module;
+    tap_error err = {0};
+    const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
+    if (!text)
+        return NULL;
+    if (tap_op_load(text, &err) != TAP_OK)
+        return raise_error(&err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"engine_setup", engine_setup, METH_VARARGS, "engine_setup(...): what the engine needs of torch"},
     {"engine_knows", engine_knows, METH_O, "engine_knows(target) -> bool: has the engine an operator for it?"},
+    {"load_operators", load_operators, METH_O, "load_operators(path): read a library of operators into the process"},
     {"operators", operators, METH_NOARGS,
      "operators() -> list of (name, GE name, kind, parameters, inputs, outputs, line of text)"},
     {NULL, NULL, 0, NULL},
