@@ -35,6 +35,7 @@ __all__ = [
     "Watch",
     "__version__",
     "close",
+    "counters",
     "current",
     "declare",
     "flush",
@@ -50,6 +51,18 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+
+def counters(reset: bool = False) -> dict[str, int]:
+    """How many nodes of the graphs compiled with ``backend="tensortap"`` the engine runs, and how many torch does.
+
+    >>> import tensortap
+    >>> sorted(tensortap.counters())
+    ['graphs', 'host', 'native', 'plans', 'runs', 'steps', 'views']
+    """
+    from . import _backend
+
+    return _backend.counters(reset)
 
 
 def _with_torch() -> None:

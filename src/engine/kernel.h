@@ -17,6 +17,9 @@ typedef struct tap__kernel {
     void (*release)(tap__call *call);                       /* may be NULL */
 } tap__kernel;
 
+/* TAP_E_UNSUPPORTED, for prepare: the framework runs the node. */
+tap_status tap__refuse(const tap__call *call, tap_error *err);
+
 /* Calls body(user, begin, end) over [0, count) in pieces of at least `grain`, on at most call->threads threads of
  * OpenMP's pool. Pieces depend on count and grain only, never on the number of threads. Not nested. */
 void tap__parallel(const tap__call *call, int64_t count, int64_t grain,

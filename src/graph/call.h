@@ -19,6 +19,7 @@ typedef struct tap__operand {
     bool is_number;   /* dtype is then bool, int64, float64 or complex128 */
     int32_t ndim;
     int64_t size[TAP_ENGINE_MAX_NDIM], stride[TAP_ENGINE_MAX_NDIM];
+    int64_t offset;   /* set by a view's shape rule: elements from the input's first to the view's first */
     tap__number number;
 } tap__operand;
 

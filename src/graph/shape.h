@@ -4,6 +4,8 @@
 #define TAP_GRAPH_SHAPE_H
 
 #include "graph/call.h"
+#include "graph/shape_index.h"
+#include "graph/shape_view.h"
 
 tap_status tap__shape_same(tap__call *call, tap_error *err);      /* every output as the first input */
 tap_status tap__shape_broadcast(tap__call *call, tap_error *err); /* one output, as big as all inputs together */
