@@ -7,6 +7,8 @@ Here an FX graph is read: each node's target, its arguments by the names of its 
 from __future__ import annotations
 
 import operator
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +50,15 @@ def _plain(value: object) -> torch.Tensor | None:
 
 
 _core.engine_setup(torch.dtype, _DTYPES, {code: dtype for dtype, code in _DTYPES.items()}, _empty, _restride, _plain)
+
+
+def _onednn() -> str | None:
+    """TENSORTAP_ONEDNN, else where pip puts it; None: wherever the system finds libraries."""
+    installed = os.path.join(sys.prefix, "lib", "libdnnl.so.3")
+    return os.environ.get("TENSORTAP_ONEDNN") or (installed if os.path.exists(installed) else None)
+
+
+_core.engine_onednn(_onednn())
 
 
 class _Reader:
