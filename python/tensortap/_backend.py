@@ -10,6 +10,7 @@ import functools
 import itertools
 import operator
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,6 +54,15 @@ def _plain(value: object) -> torch.Tensor | None:
 
 
 _core.engine_setup(torch.dtype, _DTYPES, {code: dtype for dtype, code in _DTYPES.items()}, _empty, _restride, _plain)
+
+
+def _onednn() -> str | None:
+    """TENSORTAP_ONEDNN, else where pip puts it; None: wherever the system finds libraries."""
+    installed = os.path.join(sys.prefix, "lib", "libdnnl.so.3")
+    return os.environ.get("TENSORTAP_ONEDNN") or (installed if os.path.exists(installed) else None)
+
+
+_core.engine_onednn(_onednn())
 
 
 class _Reader:
