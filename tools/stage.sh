@@ -62,7 +62,7 @@ wheel() { # [install]
 
 run_pytest() { # [quick]
     local paths=() dir
-    for dir in tests/python tests/torch tests/compat tests/cli tests/fault; do
+    for dir in tests/python tests/torch tests/engine tests/compat tests/cli tests/fault; do
         # quick: what needs neither a compiler of torch's nor a killed process
         [[ ${1:-} == quick && $dir != tests/python && $dir != tests/cli ]] && continue
         [[ -d $dir ]] && paths+=("$dir")

@@ -12,6 +12,7 @@
 """
 
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
@@ -22,7 +23,12 @@ from ._recording import Counts, Recorder, close, current, declare, flush, record
 from ._taps import save_grad
 from ._watch import Watch, watch
 
+if _TYPE_CHECKING:
+    from ._backend import counters, profile, register_converter
+    from ._observe import CheckError
+
 __all__ = [
+    "CheckError",
     "Counts",
     "Error",
     "Mapping",
@@ -35,14 +41,17 @@ __all__ = [
     "Watch",
     "__version__",
     "close",
+    "counters",
     "current",
     "declare",
     "flush",
     "messages",
     "open",
     "print",
+    "profile",
     "record",
     "recording",
+    "register_converter",
     "save",
     "save_grad",
     "set_step",
@@ -50,6 +59,21 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+
+_ENGINE = {"counters", "profile", "register_converter"}  # need torch, so they are found when asked for
+
+
+def __getattr__(name: str) -> object:
+    if name in _ENGINE:
+        from . import _backend
+
+        return getattr(_backend, name)
+    if name == "CheckError":
+        from ._observe import CheckError
+
+        return CheckError
+    raise AttributeError(f"module 'tensortap' has no attribute {name!r}")
 
 
 def _with_torch() -> None:

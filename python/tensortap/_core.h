@@ -30,6 +30,10 @@ int value_init(void);
 /* Raised by tree_build for a stand-in: a graph is being traced. */
 extern PyObject *traced_type;
 
+/* A plain torch tensor in CPU memory, in place; valid while the object lives. 1: done; 0: it is something else (another
+ * device, a conjugate view); -1 with an exception. */
+int tensor_view(PyObject *tensor, tap_tensor *out);
+
 /* UTF-8 of a str, NUL-terminated; *owner (may become NULL) keeps it alive. Lone surrogates and NUL bytes, which the
  * library's strings cannot hold, are written as escapes. NULL with an exception. */
 const char *text_of(PyObject *str, PyObject **owner);
@@ -64,6 +68,7 @@ bool torch_in_recompute(void);
 int recorder_init(PyObject *module);
 int reader_init(PyObject *module);
 int torch_init(PyObject *module);
+int engine_init(PyObject *module);
 int mindspore_init(PyObject *module);
 
 #endif

@@ -200,6 +200,26 @@ static const type_info *type_find(PyObject *value)
     return entry;
 }
 
+int tensor_view(PyObject *tensor, tap_tensor *out)
+{
+    const type_info *entry = type_find(tensor);
+    dl_tensor dl;
+    if (!entry)
+        return -1;
+    if (entry->kind != KIND_TORCH || !entry->exchange)
+        return 0;
+    if (entry->exchange->view_object(tensor, &dl) != 0) {
+        PyErr_Clear(); /* a conjugate or negated view */
+        return 0;
+    }
+    if (dl.device.type != DL_CPU || dl.ndim > TAP_MAX_NDIM)
+        return 0;
+    *out = (tap_tensor){.data = (char *)dl.data + dl.byte_offset, .ndim = dl.ndim, .shape = dl.shape,
+                        .strides = dl.strides,
+                        .dtype = tap_dtype_from_dlpack(dl.dtype.code, dl.dtype.bits, dl.dtype.lanes)};
+    return out->dtype != TAP_DTYPE_NONE;
+}
+
 static tap_dtype array_dtype(char kind, int size)
 {
     switch (kind) {

@@ -47,6 +47,14 @@ typedef struct tap_param {
     char text[16];        /* the default as written */
 } tap_param;
 
+/* One number for each POINTWISE row: TAP_PW_Add ... */
+typedef enum tap__pw_code {
+    TAP_PW_NONE,
+#define POINTWISE(name, ...) TAP_PW_##name,
+#include "graph/ops.def"
+    TAP_PW_END
+} tap__pw_code;
+
 struct tap__call;
 struct tap__kernel;
 /* Sizes of the outputs from those of the inputs, all concrete: fills call->out[i] (dtype, ndim, sizes). */
@@ -63,7 +71,7 @@ typedef struct tap_op {
     const char *dtypes;     /* kinds of element its inputs may have, of "BUIFC"; NULL: any */
     tap_shape_rule shape;   /* NULL: not known from the inputs alone */
     const struct tap__kernel *kernel; /* KERNEL */
-    int code;               /* POINTWISE: its instruction (kernels/pointwise.h) */
+    tap__pw_code code;      /* POINTWISE */
     const char *doc;        /* one line */
 } tap_op;
 

@@ -27,7 +27,36 @@ _STANDS_IN = {
     "troubleshooter": "tensortap.compat.troubleshooter",
     "troubleshooter.widget": "tensortap.compat.troubleshooter",
     "troubleshooter.migrator": "tensortap.compat.troubleshooter",
+    "torch_npu.dynamo": "",
+    "npugraph_ex": "tensortap.compat.npugraph_ex",
 }
+
+# the parts of torchair that scripts import, also from within torch_npu; each the part of ours that has its names
+_TORCHAIR = {
+    "": "",
+    ".configs": None,
+    ".configs.compiler_config": "._config",
+    ".core": None,
+    ".core.utils": "._logger",
+    ".npu_fx_compiler": "._backend",
+    ".ge": "._ge",
+    ".ge.attr": "._ge_attr",
+    ".ge._ge_graph": "._ge",
+}
+_CONCRETE = {
+    "": None,
+    ".ge_graph": "._ge",
+    ".ge_apis": "._ge",
+    ".fx2ge_converter": "._converter",
+    ".supported_declaration": "._support",
+    ".utils": "._converter_utils",
+    ".ge_converter": None,
+    ".ge_converter.converter_utils": "._converter_utils",
+}
+_TORCHAIR |= {f".{name}{part}": ours for name in ("ge_concrete_graph", "_ge_concrete_graph") for part, ours in _CONCRETE.items()}
+for _top in ("torchair", "torch_npu.dynamo.torchair"):
+    for _part, _ours in _TORCHAIR.items():
+        _STANDS_IN[_top + _part] = "" if _ours is None else "tensortap.compat.torchair" + _ours
 
 
 class _StandIn(Loader):
@@ -41,7 +70,7 @@ class _StandIn(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if not self.source:
-            return
+            return  # only holds others
         source = importlib.import_module(self.source)
         names = getattr(source, "__all__", None) or [name for name in vars(source) if not name.startswith("_")]
         for name in (*names, "__version__", "__getattr__"):

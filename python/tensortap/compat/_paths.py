@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core, _recording
 
 _lock = threading.Lock()  # a recorder that a fork inherits writes beside its parent's files: the library sees to it
-_recorders: dict[tuple[str, str, int], _recording.Recorder] = {}
+_recorders: dict[tuple[Any, ...], _recording.Recorder] = {}
 _said: set[str] = set()
 
 

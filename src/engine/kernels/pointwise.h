@@ -9,13 +9,6 @@
 
 #include "engine/kernel.h"
 
-typedef enum tap__pw_code {
-    TAP_PW_NONE,
-#define POINTWISE(name, ...) TAP_PW_##name,
-#include "graph/ops.def"
-    TAP_PW_END
-} tap__pw_code;
-
 enum { TAP_PW_MAX_NODES = 64, TAP_PW_MAX_LOADS = 32, TAP_PW_MAX_STORES = 16, TAP_PW_MAX_INPUTS = 6 };
 
 /* One node of the chain. call->in tells dtype, rank and numbers of its operands, call->out[0] its result. */

@@ -1,0 +1,264 @@
+/* layer_norm.c - normalisation over the last dimensions (layer norm, and RMS norm, which leaves the mean alone) and its
+ * gradients. One row after another: its moments, then its result, both from the cache. */
+#include "engine/kernels/norm.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    CHUNK = 8192,  /* numbers whose moments are taken together */
+    GRAIN = 16384  /* numbers that are worth a task */
+};
+
+/* operands of outer: x, y (or g, x, dx), of inner the same */
+typedef struct layer_norm {
+    const tap__lanes *lanes;
+    tap__lane_type type;
+    size_t bytes;
+    bool rms;
+    double eps;
+    int axis;                   /* the first normalised dimension */
+    tap_dtype dtype[3];
+    tap__space outer, inner;
+    size_t weight_room, bias_room;
+    bool weight_direct, bias_direct; /* they lie ready for use */
+    int64_t tasks, rows_each;   /* of the gradient: rows whose parameter gradients are summed up together */
+} layer_norm;
+
+static bool same_sizes(const tap__operand *a, const tap__operand *b)
+{
+    return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
+}
+
+/* A parameter has the sizes of the normalised dimensions. */
+static bool parameter_fits(const tap__operand *x, int axis, const tap__operand *parameter)
+{
+    tap__lane_type type;
+    if (parameter->dtype == TAP_DTYPE_NONE)
+        return true;
+    return tap__norm_type(parameter->dtype, &type) && parameter->ndim == x->ndim - axis &&
+           memcmp(parameter->size, x->size + axis, (size_t)parameter->ndim * sizeof x->size[0]) == 0;
+}
+
+static bool lies_ready(const tap__operand *parameter, tap__lane_type type)
+{
+    return parameter->dtype == (type == TAP_LANE_F64 ? TAP_F64 : TAP_F32) && tap__operand_is_contiguous(parameter);
+}
+
+static tap_status begin(tap__call *call, const tap__operand *const *operands, int count, const tap__operand *weight,
+                        const tap__operand *bias, layer_norm **out, tap_error *err)
+{
+    const tap__operand *x = operands[count == 3];
+    const tap__attr *shape = tap__call_attr(call, "normalized_shape");
+    int axis = x->ndim - shape->count;
+    tap__lane_type type;
+    if (axis < 0 || shape->count == 0 || !tap__norm_type(x->dtype, &type) || !parameter_fits(x, axis, weight) ||
+        (bias && !parameter_fits(x, axis, bias)))
+        return tap__refuse(call, err);
+    for (int k = 0; k < count; k++) {
+        tap__lane_type other;
+        if (operands[k]->dtype != TAP_DTYPE_NONE &&
+            (!tap__norm_type(operands[k]->dtype, &other) || other != type || !same_sizes(operands[k], x)))
+            return tap__refuse(call, err);
+    }
+    layer_norm *self = tap__calloc(1, sizeof *self);
+    if (!self)
+        return tap_fail_nomem(err);
+    self->lanes = tap__lanes_now();
+    self->type = type;
+    self->bytes = type == TAP_LANE_F64 ? 8 : 4;
+    self->axis = axis;
+    tap__space_begin(&self->outer, count);
+    tap__space_begin(&self->inner, count);
+    for (int i = 0; i < x->ndim; i++) {
+        int64_t strides[3] = {0};
+        for (int k = 0; k < count; k++)
+            strides[k] = operands[k]->dtype != TAP_DTYPE_NONE ? operands[k]->stride[i] : x->stride[i];
+        tap__space_add(i < axis ? &self->outer : &self->inner, x->size[i], strides);
+    }
+    for (int k = 0; k < count; k++)
+        self->dtype[k] = operands[k]->dtype != TAP_DTYPE_NONE ? operands[k]->dtype : x->dtype;
+    tap__space_end(&self->outer, false);
+    tap__space_end(&self->inner, false);
+    self->weight_direct = lies_ready(weight, type);
+    self->weight_room = self->weight_direct ? 0 : tap__norm_room(weight, type);
+    self->bias_direct = bias && lies_ready(bias, type);
+    self->bias_room = !bias || self->bias_direct ? 0 : tap__norm_room(bias, type);
+    call->scratch = self->weight_room + self->bias_room;
+    *out = self;
+    return TAP_OK;
+}
+
+static void release(tap__call *call)
+{
+    tap__free(call->state);
+    call->state = NULL;
+}
+
+/* A parameter as numbers that lie together: where it is, or in the scratch. */
+static const void *parameter(const layer_norm *self, const tap__operand *operand, const void *data, bool direct,
+                             void *room)
+{
+    if (operand->dtype == TAP_DTYPE_NONE || direct)
+        return data;
+    tap__norm_gather(self->lanes, operand, data, self->type, room);
+    return room;
+}
+
+static const void *load(const layer_norm *self, int k, const void *base, const tap__cursor *cursor, int64_t n, void *buffer)
+{
+    return tap__line_load(self->lanes, self->dtype[k], tap__element_at(base, self->dtype[k], cursor->at[k]),
+                          self->inner.stride[k][self->inner.ndim - 1], n, buffer);
+}
+
+/* Numbers of operand k that can be worked on at once. */
+static int64_t at_once(const layer_norm *self, int count, const tap__cursor *cursor, int64_t left, int64_t most)
+{
+    int64_t n = tap__cursor_rest(cursor);
+    n = n < left ? n : left;
+    bool direct = true;
+    for (int k = 0; k < count; k++)
+        direct = direct && tap__line_is_direct(self->dtype[k], self->inner.stride[k][self->inner.ndim - 1], n);
+    if (!direct)
+        most = TAP_LINE;
+    return n < most ? n : most;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- forward */
+
+typedef struct forward_job {
+    const layer_norm *self;
+    const char *x;
+    char *y;
+    const void *weight, *bias;
+    void *mean, *rstd;
+    tap_dtype mean_dtype, rstd_dtype;
+    tap__space stats; /* of mean and rstd */
+} forward_job;
+
+static void row_moments(const layer_norm *self, const void *x, double *mean, double *rstd)
+{
+    double buffer[TAP_LINE], squares = 0;
+    static const double zero = 0;
+    tap__moments moments = {0};
+    tap__cursor cursor;
+    tap__cursor_seek(&cursor, &self->inner, 0);
+    for (int64_t i = 0, n; i < self->inner.count; i += n) {
+        n = at_once(self, 1, &cursor, self->inner.count - i, CHUNK);
+        const void *from = load(self, 0, x, &cursor, n, buffer);
+        if (self->rms)
+            self->lanes->row[TAP_FOLD_SQUARE][self->type](&squares, from, n, &zero);
+        else
+            tap__moments_add(&moments, self->lanes, self->type, from, n);
+        tap__cursor_step(&cursor, n);
+    }
+    *mean = self->rms ? 0 : moments.mean;
+    *rstd = 1 / sqrt((self->rms ? squares : moments.squares) / (double)self->inner.count + self->eps);
+}
+
+static void forward_row(const forward_job *work, const void *x, void *y, double mean, double rstd)
+{
+    const layer_norm *self = work->self;
+    double a[TAP_LINE], b[TAP_LINE];
+    tap__cursor cursor;
+    tap__cursor_seek(&cursor, &self->inner, 0);
+    for (int64_t i = 0, n; i < self->inner.count; i += n) {
+        n = at_once(self, 2, &cursor, self->inner.count - i, INT64_MAX);
+        size_t offset = (size_t)i * self->bytes;
+        int64_t step = self->inner.stride[1][self->inner.ndim - 1];
+        void *place = tap__element_at(y, self->dtype[1], cursor.at[1]);
+        void *to = tap__line_target(self->dtype[1], place, step, n, b);
+        self->lanes->math[self->type].affine(to, load(self, 0, x, &cursor, n, a), mean, rstd,
+                                             work->weight ? (const char *)work->weight + offset : NULL,
+                                             work->bias ? (const char *)work->bias + offset : NULL, n);
+        tap__line_store(self->lanes, self->dtype[1], place, step, n, to);
+        tap__cursor_step(&cursor, n);
+    }
+}
+
+static void run_forward_rows(void *user, int64_t from, int64_t to)
+{
+    const forward_job *work = user;
+    const layer_norm *self = work->self;
+    tap__cursor cursor, stats;
+    tap__cursor_seek(&cursor, &self->outer, from);
+    tap__cursor_seek(&stats, &work->stats, from);
+    for (; from < to; from++) {
+        const void *x = tap__element_at(work->x, self->dtype[0], cursor.at[0]);
+        double mean, rstd;
+        row_moments(self, x, &mean, &rstd);
+        if (self->inner.count)
+            forward_row(work, x, tap__element_at(work->y, self->dtype[1], cursor.at[1]), mean, rstd);
+        if (work->mean)
+            tap__put_float(work->mean_dtype, tap__element_at(work->mean, work->mean_dtype, stats.at[0]), mean);
+        if (work->rstd)
+            tap__put_float(work->rstd_dtype, tap__element_at(work->rstd, work->rstd_dtype, stats.at[1]), rstd);
+        tap__cursor_step(&cursor, 1);
+        tap__cursor_step(&stats, 1);
+    }
+}
+
+/* The space of the statistics: the leading dimensions of x. */
+static void stats_space(tap__space *space, int axis, const tap__operand *mean, const tap__operand *rstd)
+{
+    tap__space_begin(space, 2);
+    for (int i = 0; i < axis; i++)
+        tap__space_add(space, rstd->size[i], (const int64_t[]){mean ? mean->stride[i] : 0, rstd->stride[i]});
+    tap__space_end(space, false);
+}
+
+static tap_status prepare_forward(tap__call *call, bool rms, tap_error *err)
+{
+    static const tap__operand none;
+    const tap__operand *operands[] = {&call->in[0], &call->out[0]};
+    const tap__attr *eps = tap__call_attr(call, "eps");
+    layer_norm *self = NULL;
+    const tap__operand *x = &call->in[0], *last = &call->out[call->nout - 1];
+    TAP_TRY(begin(call, operands, 2, &call->in[1], rms ? &none : &call->in[2], &self, err));
+    if (call->out[0].dtype == TAP_DTYPE_NONE || last->ndim != x->ndim) {
+        tap__free(self);
+        return tap__refuse(call, err);
+    }
+    self->rms = rms;
+    /* what the framework takes when none is given */
+    self->eps = eps->present ? eps->f : self->type == TAP_LANE_F64 ? 2.220446049250313e-16 : 1.1920928955078125e-07;
+    call->state = self;
+    return TAP_OK;
+}
+
+static tap_status run_forward(const tap__call *call, void *const *data, tap_error *err)
+{
+    const layer_norm *self = call->state;
+    static const tap__operand none;
+    char *scratch = data[call->nin + call->nout];
+    void *const *out = data + call->nin;
+    bool has_mean = !self->rms;
+    (void)err;
+    const tap__operand *mean = has_mean ? &call->out[1] : NULL, *rstd = &call->out[call->nout - 1];
+    forward_job work = {.self = self, .x = data[0], .y = out[0], .mean = has_mean ? out[1] : NULL,
+                        .rstd = out[call->nout - 1], .mean_dtype = has_mean ? mean->dtype : TAP_F32,
+                        .rstd_dtype = rstd->dtype};
+    work.weight = parameter(self, &call->in[1], data[1], self->weight_direct, scratch);
+    work.bias = self->rms ? NULL
+                          : parameter(self, self->rms ? &none : &call->in[2], data[2], self->bias_direct,
+                                      scratch + self->weight_room);
+    stats_space(&work.stats, self->axis, mean, rstd);
+    int64_t each = self->inner.count ? self->inner.count : 1;
+    tap__parallel(call, self->outer.count, each < GRAIN ? GRAIN / each : 1, run_forward_rows, &work);
+    return TAP_OK;
+}
+
+static tap_status prepare_layer_norm(tap__call *call, tap_error *err)
+{
+    return prepare_forward(call, false, err);
+}
+
+static tap_status prepare_rms_norm(tap__call *call, tap_error *err)
+{
+    return prepare_forward(call, true, err);
+}
+const tap__kernel tap__kernel_layer_norm = {.prepare = prepare_layer_norm, .run = run_forward, .release = release};
+const tap__kernel tap__kernel_rms_norm = {.prepare = prepare_rms_norm, .run = run_forward, .release = release};
