@@ -200,7 +200,7 @@ class _Conversion:
             if found.dtype != spec.dtype:
                 names = [_ge_types.dtype_name(_ge_types.from_torch(each.dtype)) for each in (found, spec)]
                 raise self._fail(node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote")
-            if not _same_sizes(found.shape, spec.shape):
+            if _other_sizes(found.shape, spec.shape):
                 raise self._fail(
                     node, converter, f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}"
                 )
@@ -272,6 +272,13 @@ def _same_sizes(a: Any, b: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
+
+
+def _other_sizes(a: Any, b: Any) -> bool:
+    """Known to differ; of sizes with symbols it is not always known."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return len(a) != len(b) or any(statically_known_true(x != y) for x, y in zip(a, b, strict=True))
 
 
 def _placeholders(module: torch.fx.GraphModule) -> list[Node]:
