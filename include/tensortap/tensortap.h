@@ -592,6 +592,10 @@ TAP_API void tap_file_close(tap_file *file);
 TAP_API tap_status tap_file_write(const char *path, const char *format, const tap_tensor *tensors,
                                   const char *const *names, size_t count, bool convert, tap_error *err);
 
+/* Appends a text and a tensor to a MindSpore print file, which is made when it is not there. One call is one message: a
+ * reader sees all of a small one or nothing. */
+TAP_API tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err);
+
 /* --------------------------------------------------------------------------------------------------------- graphs */
 
 /* A graph is built in the order it runs: inputs, calls, outputs. Values are numbered from 0. Sizes are integers or
@@ -754,8 +758,12 @@ typedef struct tap_engine_counts {
 TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */
 TAP_API bool tap_engine_is_host(tap_engine *engine, int32_t node);
-/* TAP_ENGINE_PROFILE: nanoseconds and bytes moved of node `node`, over all runs; a fused chain counts at its last. */
-TAP_API void tap_engine_times(tap_engine *engine, int32_t node, uint64_t *runs, uint64_t *nanoseconds, uint64_t *bytes);
+/* TAP_ENGINE_PROFILE: work of a node over all runs, and when the newest run did it. A fused chain counts at its last. */
+typedef struct tap_node_times {
+    uint64_t runs, nanoseconds, bytes;   /* bytes: read and written outside of the arena */
+    uint64_t last_start, last_nanoseconds; /* on the monotonic clock */
+} tap_node_times;
+TAP_API void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
 
 /* One row of the table of operators. */
 typedef struct tap_op_info {

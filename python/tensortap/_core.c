@@ -77,6 +77,20 @@ void core_say(const char *message)
     hear(NULL, TAP_LOG_WARNING, message);
 }
 
+void core_print(const char *text, size_t len)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *shown = PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace");
+    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
+    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
+    Py_XDECREF(done);
+    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(shown);
+    PyErr_Clear();
+    PyGILState_Release(gil);
+}
+
 static PyObject *messages(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
@@ -169,7 +183,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
         PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
         recorder_init(module) < 0 || reader_init(module) < 0 ||
-        torch_init(module) < 0 || engine_init(module) < 0) {
+        torch_init(module) < 0 || mindspore_init(module) < 0 || engine_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -262,3 +262,31 @@ tap_status tap__shape_stack(tap__call *call, tap_error *err)
         sizes[i] = i < dim ? x->size[i] : i == dim ? call->nin : x->size[i - 1];
     return set_sizes(call, x->dtype, x->ndim + 1, sizes, err);
 }
+
+static void values_and_indices(tap__call *call, int dim, int64_t keep)
+{
+    for (int i = 0; i < 2 && i < call->nout; i++) {
+        call->out[i] = call->in[0];
+        call->out[i].dtype = i ? TAP_I64 : call->in[0].dtype;
+        if (call->in[0].ndim && keep >= 0)
+            call->out[i].size[dim] = keep;
+    }
+}
+
+tap_status tap__shape_sort(tap__call *call, tap_error *err)
+{
+    (void)err;
+    values_and_indices(call, 0, -1);
+    return TAP_OK;
+}
+
+tap_status tap__shape_topk(tap__call *call, tap_error *err)
+{
+    int64_t keep = tap__call_attr(call, "k")->i;
+    int dim;
+    TAP_TRY(tap__dim_place(call, tap__call_attr(call, "dim")->i, call->in[0].ndim, &dim, err));
+    if (keep < 0 || keep > (call->in[0].ndim ? call->in[0].size[dim] : 1))
+        return wrong(call, err);
+    values_and_indices(call, dim, keep);
+    return TAP_OK;
+}

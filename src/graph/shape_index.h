@@ -22,6 +22,8 @@ tap_status tap__shape_pixel_shuffle(tap__call *call, tap_error *err);
 tap_status tap__shape_pixel_unshuffle(tap__call *call, tap_error *err);
 tap_status tap__shape_repeat(tap__call *call, tap_error *err);
 tap_status tap__shape_second(tap__call *call, tap_error *err);       /* as the second input */
+tap_status tap__shape_sort(tap__call *call, tap_error *err);         /* values and indices as the input */
+tap_status tap__shape_topk(tap__call *call, tap_error *err);
 tap_status tap__shape_stack(tap__call *call, tap_error *err);
 
 #endif

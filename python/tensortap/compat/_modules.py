@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
+
+from .._onimport import when_imported
 
 # what stands in: the module whose names it gets; "" for a package that only holds others
 _STANDS_IN = {
@@ -15,6 +20,7 @@ _STANDS_IN = {
     "torch_npu.npu": "tensortap.compat._npu",
     "msprobe": "",
     "msprobe.pytorch": "tensortap.compat.msprobe",
+    "msprobe.mindspore": "tensortap.compat.msprobe_mindspore",
     "msprobe.core": "",
     "msprobe.core.common": "",
     "msprobe.core.common.exceptions": "tensortap.compat._msprobe_config",
@@ -79,6 +85,27 @@ def _change_torch() -> None:
     _npu.change_torch()
 
 
+def _change_mindspore() -> None:
+    """print_file_path, which MindSpore takes on Ascend only, is kept on every device."""
+    import mindspore
+    from mindspore import context
+
+    real = context.set_context
+
+    @functools.wraps(real)
+    def set_context(**given: Any) -> None:
+        path = given.pop("print_file_path", None)
+        if given:
+            real(**given)
+        if path is not None and context.get_context("device_target") == "Ascend":
+            real(print_file_path=path)
+        elif path is not None:
+            os.makedirs(os.path.dirname(os.path.realpath(path)), mode=0o750, exist_ok=True)
+            context._context().set_print_file_path(path)
+
+    context.set_context = mindspore.set_context = set_context
+
+
 class _Finder(MetaPathFinder):
     """Comes last, so that a real package is found before; first with force. In any case it is told of torch."""
 
@@ -136,3 +163,5 @@ def add_finder(force: bool) -> None:
         sys.meta_path.insert(0, _TorchFinder())
     if "torch" in sys.modules:
         _change_torch()
+    if not present:
+        when_imported("mindspore", _change_mindspore)

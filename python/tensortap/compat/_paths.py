@@ -46,12 +46,12 @@ def device_index(tensor: Any) -> int:
 
 
 def recorder_for(directory: str, layout: str, device: int, **more: Any) -> _recording.Recorder:
-    """The recorder that writes below a directory."""
-    key = (os.path.realpath(directory), layout, device, *more.items())
+    """The recorder that writes below a directory; ``more`` are options for when it is opened."""
+    key = (os.path.realpath(directory), layout, device)
     with _lock:
         recorder = _recorders.get(key)
         if recorder is None or recorder.closed:
-            options = {"layout": layout, "device_index": device, "keep": "tensor", "source": False} | more
+            options = {"layout": layout, "device_index": device, "keep": "tensor", "source": False, **more}
             recorder = _recorders[key] = _recording._make(key[0], options)
         return recorder
 
