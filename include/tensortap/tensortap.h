@@ -754,6 +754,7 @@ typedef struct tap_engine_counts {
     int32_t plans;               /* made so far */
     uint64_t runs;
     uint64_t arena_bytes;        /* of the newest plan */
+    uint64_t plan_nanoseconds;   /* spent on making plans */
 } tap_engine_counts;
 TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */

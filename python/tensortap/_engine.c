@@ -897,9 +897,10 @@ static PyObject *program_counts(PyObject *object, PyObject *unused)
     (void)unused;
     tap_engine_counts counts;
     tap_engine_count(((program_object *)object)->engine, &counts);
-    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:K,s:K}", "native", (int)counts.native, "views", (int)counts.views,
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:K,s:K,s:K}", "native", (int)counts.native, "views", (int)counts.views,
                          "host", (int)counts.host, "steps", (int)counts.steps, "plans", (int)counts.plans, "runs",
-                         (unsigned long long)counts.runs, "arena_bytes", (unsigned long long)counts.arena_bytes);
+                         (unsigned long long)counts.runs, "arena_bytes", (unsigned long long)counts.arena_bytes,
+                         "plan_nanoseconds", (unsigned long long)counts.plan_nanoseconds);
 }
 
 static PyObject *program_is_host(PyObject *object, PyObject *node)
