@@ -13,7 +13,7 @@ from . import _ge, _ge_attr, _ge_types, _names
 from ._converter import Converter, find
 from ._ge_graph import GeGraph, Op, Tensor, TensorSpec
 from ._lower import Emitter, Number, lower
-from ._ge_ops import aten
+from ._ge_ops import OPS, aten
 
 Node = torch.fx.Node
 
@@ -40,8 +40,9 @@ def source_line(node: Node) -> str:
 class _Conversion:
     """One graph on its way."""
 
-    def __init__(self, module: torch.fx.GraphModule, name: str) -> None:
+    def __init__(self, module: torch.fx.GraphModule, name: str, converters: bool) -> None:
         self.module = module
+        self.converters = converters
         self.ge = GeGraph(name)
         self.values: dict[Node, Any] = {}  # ge.Tensor, or a list of them
         self.known: dict[tuple[int, int], Any] = {}  # of each operator's output, what it is in the traced graph
@@ -56,7 +57,7 @@ class _Conversion:
             for node in list(self.module.graph.nodes):
                 if node.op == "call_function":
                     self._start(node)
-                    converter = find(node.target)
+                    converter = find(node.target) if self.converters else None
                     if converter is not None:
                         self._convert(node, converter)
                     else:
@@ -127,17 +128,34 @@ class _Conversion:
                 if isinstance(self.values[node], Tensor):
                     self._bind(node, self.values[node])
                 return
-        op_type, inputs, attrs = _names.plain_op(node, self._tensor)
         meta = node.meta.get("val")
+        same = _names.same_op(node)
+        if same is not None and isinstance(meta, torch.Tensor) and self._all_known(node):
+            number = _ge_types.from_torch(meta.dtype)
+            given = [self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args]
+            made = _ge.custom_op(same, inputs=dict(zip(_input_names(same), given)), outputs=["y"])
+            self._bind(node, made)
+            self._keep_name(node, [made])
+            self.values[node] = made
+            return
+        op_type, inputs, attrs = _names.plain_op(node, self._tensor)
         parts = list(meta) if isinstance(meta, (list, tuple)) else [meta]
         op = self.ge.add(op_type, inputs, attrs, ["y"] if len(parts) == 1 else [("y", len(parts))], None)
         for tensor, each in zip(op.outputs, parts, strict=True):
             tensor.set_meta(each)
+        self._keep_name(node, op.outputs)
         if isinstance(meta, (list, tuple)):
             self.values[node] = op.outputs
         else:
             self._bind(node, op.outputs[0])
             self.values[node] = op.outputs[0]
+
+    def _all_known(self, node: Node) -> bool:
+        return all(self._tensor(each) is not None for each in node.all_input_nodes)
+
+    def _keep_name(self, node: Node, tensors: list[Tensor]) -> None:
+        for index, tensor in enumerate(tensors):
+            tensor.fx_name = f"{node.name}-{node.target}.OUTPUT.{index}"
 
     # ------------------------------------------------------------------------------------------------- converted ones
 
@@ -200,12 +218,13 @@ class _Conversion:
             if found.dtype != spec.dtype:
                 names = [_ge_types.dtype_name(_ge_types.from_torch(each.dtype)) for each in (found, spec)]
                 raise self._fail(node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote")
-            if not _same_sizes(found.shape, spec.shape):
+            if _other_sizes(found.shape, spec.shape):
                 raise self._fail(
                     node, converter, f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}"
                 )
             new.append(self._with_strides(value, spec))
             self.values[new[-1]] = tensor
+        self._keep_name(node, [each for each in results if each is not None])
         self._replace(node, new, several)
         self.values[node] = results if several else results[0]
 
@@ -244,6 +263,10 @@ class _Conversion:
             self.module.graph.erase_node(node)
 
 
+def _input_names(name: str) -> list[str]:
+    return [each.rstrip("?*") for each in OPS[name].inputs if not each.endswith("?")]
+
+
 def _packed(values: list[Any]) -> list[Tensor]:
     return [each if isinstance(each, Tensor) else _ge.Const(each, dtype=_ge_types.DataType.DT_INT64) for each in values]
 
@@ -274,6 +297,13 @@ def _same_sizes(a: Any, b: Any) -> bool:
     return len(a) == len(b) and all(statically_known_true(x == y) for x, y in zip(a, b, strict=True))
 
 
+def _other_sizes(a: Any, b: Any) -> bool:
+    """Known to differ; of sizes with symbols it is not always known."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return len(a) != len(b) or any(statically_known_true(x != y) for x, y in zip(a, b, strict=True))
+
+
 def _placeholders(module: torch.fx.GraphModule) -> list[Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
@@ -284,8 +314,8 @@ def _fake_mode(module: torch.fx.GraphModule) -> Any:
     return detect_fake_mode([node.meta.get("val") for node in module.graph.nodes])
 
 
-def convert(module: torch.fx.GraphModule, graph: int) -> GeGraph:
+def convert(module: torch.fx.GraphModule, graph: int, converters: bool = True) -> GeGraph:
     """The graph of GE; operators with converters in Python are replaced in the module. Raises ConversionError."""
-    return _Conversion(module, f"graph_{graph}").run()
+    return _Conversion(module, f"graph_{graph}", converters).run()
 
 

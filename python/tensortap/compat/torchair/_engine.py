@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from ... import _core
 from ..._backend import EVERY_NODE, compile_graph
 from ..._options import Options
 from .. import _paths
-from . import _convert, _dump, _order
+from . import _convert, _dump, _graph_dump, _order
 from ._config import CompilerConfig
 
 
@@ -58,13 +59,13 @@ def compile(
     elif config.dump_config.enable_dump:
         dump = _dump.config_dump(config, graph)
     types = config.debug.graph_dump.type.raw
-    if types or _convert.has_converters(module):
-        made = _convert.convert(module, graph)
-        if types:
-            from . import _graph_dump
-
-            _graph_dump.write(made, types.split(","), config.debug.graph_dump.path.raw, graph)
+    original = _convert.convert(module, graph) if types or _convert.has_converters(module) else None
     _order.sort(module, config.experimental_config.topology_sorting_strategy.raw)
+    if types and original is not None:
+        where = config.debug.graph_dump.path.raw
+        _graph_dump.write(original, types.split(","), where, graph, "original")
+        optimized = _convert.convert(copy.deepcopy(module), graph, converters=False)
+        _graph_dump.write(optimized, types.split(","), where, graph, "optimized")
     flags = _flags(config) | (EVERY_NODE if dump is not None else 0)
     compiled = compile_graph(module, example_inputs, Options(f"graph_{graph}", flags, dump))
     if dump is None:

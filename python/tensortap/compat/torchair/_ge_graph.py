@@ -51,6 +51,7 @@ class Tensor:
         self.index = index
         self._dtype = dtype
         self._rank = rank
+        self.fx_name = ""  # "add-aten.add.Tensor.OUTPUT.0" where it is a value of the traced graph
         self.meta: Any = None  # torch's description of the value, where it is one of the traced graph's
 
     @property

@@ -66,8 +66,10 @@ def _unary(name: str, operator: Any) -> None:
     define(name, "x -> y", lambda e, a: e(operator, e.tensor(a.x)))
 
 
-def _binary(name: str, operator: Any, **more: Any) -> None:
+def _binary(name: str, operator: Any, scalar: Any = None, **more: Any) -> None:
     def lower(e: Any, a: Any) -> Any:
+        if scalar is not None and e.is_number(a.x2):
+            return e(scalar, e.tensor(a.x1), e.number(a.x2), **more)
         return e(operator, e.tensor(a.x1), e.operand(a.x2), **more)
 
     define(name, "x1, x2 -> y", lower)
@@ -107,20 +109,23 @@ define("SoftplusV2", "x | beta:Float=1.0; threshold:Float=20.0 -> y",
 define("Cast", "x | dst_type:DataType -> y",
        lambda e, a: e(torch.ops.prims.convert_element_type.default, e.tensor(a.x), e.dtype(a.dst_type)))
 
-for _name, _operator in {
-    "Add": aten.add.Tensor, "Sub": aten.sub.Tensor, "Mul": aten.mul.Tensor, "RealDiv": aten.div.Tensor,
-    "FloorMod": aten.remainder.Tensor, "Mod": aten.fmod.Tensor, "Pow": aten.pow.Tensor_Tensor,
-    "Atan2": aten.atan2.default, "Xlogy": aten.xlogy.Tensor, "Equal": aten.eq.Tensor, "NotEqual": aten.ne.Tensor,
-    "Greater": aten.gt.Tensor, "GreaterEqual": aten.ge.Tensor, "Less": aten.lt.Tensor, "LessEqual": aten.le.Tensor,
-    "BitwiseAnd": aten.bitwise_and.Tensor, "BitwiseOr": aten.bitwise_or.Tensor,
-    "BitwiseXor": aten.bitwise_xor.Tensor, "LeftShift": aten.bitwise_left_shift.Tensor,
-    "RightShift": aten.bitwise_right_shift.Tensor,
+for _name, _pair in {
+    "Add": (aten.add.Tensor, None), "Sub": (aten.sub.Tensor, None), "Mul": (aten.mul.Tensor, None),
+    "RealDiv": (aten.div.Tensor, None), "FloorMod": (aten.remainder.Tensor, aten.remainder.Scalar),
+    "Mod": (aten.fmod.Tensor, aten.fmod.Scalar), "Pow": (aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar),
+    "Xlogy": (aten.xlogy.Tensor, aten.xlogy.Scalar_Other), "Equal": (aten.eq.Tensor, aten.eq.Scalar),
+    "NotEqual": (aten.ne.Tensor, aten.ne.Scalar), "Greater": (aten.gt.Tensor, aten.gt.Scalar),
+    "GreaterEqual": (aten.ge.Tensor, aten.ge.Scalar), "Less": (aten.lt.Tensor, aten.lt.Scalar),
+    "LessEqual": (aten.le.Tensor, aten.le.Scalar), "BitwiseAnd": (aten.bitwise_and.Tensor, aten.bitwise_and.Scalar),
+    "BitwiseOr": (aten.bitwise_or.Tensor, aten.bitwise_or.Scalar),
+    "BitwiseXor": (aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar),
+    "LeftShift": (aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar),
+    "RightShift": (aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar),
 }.items():  # fmt: skip
-    _binary(_name, _operator)
+    _binary(_name, *_pair)
 for _name, _operator in {
     "Maximum": aten.maximum.default, "Minimum": aten.minimum.default, "LogicalAnd": aten.logical_and.default,
-    "LogicalOr": aten.logical_or.default, "LogicalXor": aten.logical_xor.default, "Pow": aten.pow.Tensor_Tensor,
-    "Atan2": aten.atan2.default,
+    "LogicalOr": aten.logical_or.default, "LogicalXor": aten.logical_xor.default, "Atan2": aten.atan2.default,
 }.items():  # fmt: skip
     define(_name, "x1, x2 -> y", lambda e, a, o=_operator: e(o, e.tensor(a.x1), e.tensor(a.x2)))
 _binary("FloorDiv", aten.div.Tensor_mode, rounding_mode="floor")

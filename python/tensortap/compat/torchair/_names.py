@@ -26,6 +26,28 @@ _GE_TYPES = {
 }  # fmt: skip
 
 
+# ATen operators that mean exactly a GE operator of the table: its inputs in order, nothing else given
+_SAME = {
+    "aten.add.Tensor": "Add", "aten.sub.Tensor": "Sub", "aten.mul.Tensor": "Mul", "aten.div.Tensor": "RealDiv",
+    "aten.abs.default": "Abs", "aten.neg.default": "Neg", "aten.exp.default": "Exp", "aten.log.default": "Log",
+    "aten.sqrt.default": "Sqrt", "aten.rsqrt.default": "Rsqrt", "aten.relu.default": "Relu",
+    "aten.sigmoid.default": "Sigmoid", "aten.tanh.default": "Tanh", "aten.sin.default": "Sin",
+    "aten.cos.default": "Cos", "aten.erf.default": "Erf", "aten.mm.default": "MatMulV2",
+    "aten.bmm.default": "BatchMatMulV2", "aten.maximum.default": "Maximum", "aten.minimum.default": "Minimum",
+    "aten.where.self": "SelectV2", "aten.gt.Tensor": "Greater", "aten.gt.Scalar": "Greater",
+    "aten.ge.Scalar": "GreaterEqual", "aten.lt.Scalar": "Less", "aten.le.Scalar": "LessEqual",
+    "aten.eq.Scalar": "Equal", "aten.ne.Scalar": "NotEqual", "aten.eq.Tensor": "Equal", "aten.ne.Tensor": "NotEqual",
+    "aten.lt.Tensor": "Less", "aten.le.Tensor": "LessEqual", "aten.ge.Tensor": "GreaterEqual",
+}  # fmt: skip
+
+
+def same_op(node: Node) -> str | None:
+    """The operator of the table that a node means, argument by argument."""
+    found = _SAME.get(str(node.target))
+    plain = not node.kwargs and all(isinstance(each, (Node, int, float)) for each in node.args)
+    return found if found and plain else None
+
+
 def target_name(target: Any) -> str:
     """"aten.add.Tensor"; a builtin as Python shows it."""
     return str(target)
