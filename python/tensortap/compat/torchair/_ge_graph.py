@@ -16,6 +16,14 @@ from . import _ge_attr, _ge_types
 __all__ = ["GeGraph", "Op", "Tensor", "TensorSpec", "get_default_ge_graph"]
 
 
+def fixed_size(size: Any) -> int:
+    """A size as a number; -1 where it differs from call to call."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return int(expression) if expression.is_number else -1
+
+
 class TensorSpec:
     """What torch says about a node's result."""
 

@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from . import _ge_attr, _ge_types, _proto
-from ._ge_graph import GeGraph, Op, Tensor
+from ._ge_graph import GeGraph, Op, Tensor, fixed_size
 from ._ge_ops import OPS
 from ._rank import world_and_rank
 from ._summary import stamp
@@ -35,7 +37,7 @@ def sizes_of(tensor: Tensor) -> list[int] | None:
     if tensor.meta is None:
         held = tensor.node.attrs.get("shape") if tensor.node.type == "Data" else None
         return None if held is None else list(held.value)
-    return [each if isinstance(each, int) else -1 for each in tensor.meta.shape]
+    return [fixed_size(each) for each in tensor.meta.shape]
 
 
 def descriptor(name: str, tensor: Tensor | None, attrs: dict[str, Any] | None = None) -> _proto.Message:
@@ -68,7 +70,11 @@ def _output_attrs(op: Op, index: int) -> dict[str, Any]:
 
 def _op_attrs(op: Op) -> dict[str, _proto.Message]:
     found = {name: attr_message(attr) for name, attr in op.attrs.items()}
-    if op.type == "Const":
+    if op.type == "Const" and isinstance(op.value, torch.Tensor):
+        held = op.value.detach().cpu().contiguous()
+        data = held.reshape(-1).view(torch.uint8).numpy().tobytes() if held.numel() else b""
+        found["value"] = {"t": {"desc": descriptor("value", op.outputs[0]), "data": data}}
+    elif op.type == "Const":
         found["_readable_value"] = {"s": repr(op.value)}
         flat = op.value if isinstance(op.value, list) else [op.value]
         kind = "f" if any(isinstance(each, float) for each in flat) else "i"

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.utils._pytree import tree_map
 
 from . import _ge_types
 from ._ge_graph import Op, Tensor
 from ._ge_ops import OPS, aten
 
-Node = torch.fx.Node
+
 
 
 class Number:

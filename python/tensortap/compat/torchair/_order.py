@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 import torch
+from torch.fx import Node
 
-Node = torch.fx.Node
+
 
 
 def _is_fixed(node: Node) -> bool:
