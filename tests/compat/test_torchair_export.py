@@ -48,7 +48,7 @@ def test_loaded_gives_what_the_model_gives(model: Model, tmp_path: pathlib.Path,
             run(other, more=more)
     with pytest.raises(ValueError, match="the graph was saved with"):
         run(x)
-    with pytest.raises(ValueError, match="input 0 is torch.float64"):
+    with pytest.raises(ValueError, match=r"input 0 is torch.float64"):
         run(x.double(), more=more)
 
 
@@ -110,7 +110,7 @@ def test_bad_files_are_named(model: Model, tmp_path: pathlib.Path) -> None:
 def test_what_cannot_be_kept_is_said(tmp_path: pathlib.Path) -> None:
     with pytest.raises(TypeError, match=r"args is a tuple of the sample inputs, not Tensor; write args=\(x,\)"):
         torchair.CompiledModel.save_graph(torch.nn.ReLU(), torch.ones(1), save_path=tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(NotImplementedError, match="the model writes to .*running_mean"):
+    with pytest.raises(NotImplementedError, match=r"the model writes to .*running_mean"):
         torchair.CompiledModel.save_graph(torch.nn.BatchNorm1d(3), (torch.randn(4, 3),), save_path=tmp_path)
 
 
@@ -119,5 +119,5 @@ def test_internal_format(capfd: pytest.CaptureFixture[str]) -> None:
     before = model.weight.clone()
     torchair.use_internal_format_weight(model), torchair.use_internal_format_weight(model)
     assert torch.equal(model.weight, before) and capfd.readouterr().err.count("use_internal_format_weight has no effect here") == 1
-    with pytest.raises(TypeError, match="takes a torch.nn.Module, not int"):
+    with pytest.raises(TypeError, match=r"takes a torch.nn.Module, not int"):
         torchair.use_internal_format_weight(3)  # type: ignore[arg-type]

@@ -17,8 +17,6 @@ from ._ge_ops import OPS, aten
 from ._lower import Emitter, Number, lower
 
 
-
-
 class ConversionError(RuntimeError):
     """A converter that cannot be used; says which node, which line, and why."""
 
@@ -29,7 +27,7 @@ def has_converters(module: torch.fx.GraphModule) -> bool:
 
 
 def source_line(node: Node) -> str:
-    """The innermost line of the program that a node comes from, as in a stack trace: File "a.py", line 3, in f  code."""
+    """The innermost line of the program that a node comes from: File "a.py", line 3, in f    code."""
     lines = [each for each in (node.meta.get("stack_trace") or "").splitlines() if each.strip()]
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].lstrip().startswith("File "):
@@ -138,7 +136,7 @@ class _Conversion:
 
     def _keep(self, node: Node) -> None:
         if node.target is operator.getitem:
-            parent = self.values.get(node.args[0])  # type: ignore[arg-type]
+            parent = self.values.get(node.args[0])
             if isinstance(parent, list) and isinstance(node.args[1], int) and node.args[1] < len(parent):
                 self.values[node] = parent[node.args[1]]
                 if isinstance(self.values[node], Tensor):
@@ -148,7 +146,9 @@ class _Conversion:
         same = _names.same_op(node)
         if same is not None and isinstance(meta, torch.Tensor) and self._all_known(node):
             number = _ge_types.from_torch(meta.dtype)
-            given = [self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args]
+            given = [
+                self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args
+            ]
             made = _ge.custom_op(same, inputs=dict(zip(_input_names(same), given)), outputs=["y"])
             self._bind(node, made)
             self._keep_name(node, [made])
@@ -196,7 +196,11 @@ class _Conversion:
         if isinstance(value, (list, tuple)):
             made = [self._argument(each) for each in value]
             scalars = [each for each in value if isinstance(each, Node) and not _is_tensor(each)]
-            return _ge.custom_op("Pack", inputs={"x": _packed(made)}, attrs={"N": _ge_attr.Int(len(made))}, outputs=["y"]) if scalars else made
+            return (
+                _ge.custom_op("Pack", inputs={"x": _packed(made)}, attrs={"N": _ge_attr.Int(len(made))}, outputs=["y"])
+                if scalars
+                else made
+            )
         return value
 
     def _convert(self, node: Node, converter: Converter) -> None:
@@ -232,15 +236,21 @@ class _Conversion:
                 new.append(None)
                 continue
             if not isinstance(tensor, Tensor):
-                raise self._fail(node, converter, f"returned a {type(tensor).__name__} as output {index}, not a ge.Tensor")
+                raise self._fail(
+                    node, converter, f"returned a {type(tensor).__name__} as output {index}, not a ge.Tensor"
+                )
             value = self.emit.tensor(self.known[id(tensor.node), tensor.index])
             found = value.meta["val"]
             if found.dtype != spec.dtype:
                 names = [_ge_types.dtype_name(_ge_types.from_torch(each.dtype)) for each in (found, spec)]
-                raise self._fail(node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote")
+                raise self._fail(
+                    node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote"
+                )
             if _other_sizes(found.shape, spec.shape):
                 raise self._fail(
-                    node, converter, f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}"
+                    node,
+                    converter,
+                    f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}",
                 )
             new.append(self._with_strides(value, spec))
             self.values[new[-1]] = tensor
@@ -274,7 +284,7 @@ class _Conversion:
             return
         for user in list(node.users):
             if user.target is operator.getitem:
-                user.replace_all_uses_with(new[user.args[1]])  # type: ignore[index]
+                user.replace_all_uses_with(new[user.args[1]])
                 self.module.graph.erase_node(user)
         self._forget(node)
 
@@ -338,5 +348,3 @@ def convert(
     With ``constants``, the values of those inputs, it can be loaded again.
     """
     return _Conversion(module, f"graph_{graph}", converters, constants).run()
-
-

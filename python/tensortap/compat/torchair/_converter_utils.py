@@ -1,4 +1,4 @@
-"""Everything that the file of a converter needs: ``from torchair.ge_concrete_graph.ge_converter.converter_utils import *``."""
+"""Everything that the file of a converter needs, for ``from torchair....ge_converter.converter_utils import *``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ._config import CompilerConfig
 
 
 def native_targets(module: torch.fx.GraphModule) -> dict[str, str]:
-    """"whole" or "partly" for each operator of a graph that the engine runs itself, in all or some of its nodes."""
+    """ "whole" or "partly" for each operator of a graph that the engine runs itself, in all or some of its nodes."""
     program = compile_graph(module, [], name="summary").program
     native: dict[str, list[bool]] = {}
     for _name, target, _source, _op, kind, on_host, *_ in program.nodes():

@@ -58,14 +58,22 @@ def _parameter_names(model: torch.nn.Module, count: int) -> list[str]:
     return list(inspect.signature(model.forward).parameters)[:count]
 
 
-def _air(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool) -> tuple[GeGraph, _proto.Message]:
+def _air(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: bool
+) -> tuple[GeGraph, _proto.Message]:
     program = _traced(model, args, kwargs, dynamic)
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         names = ", ".join([*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()])
-        raise NotImplementedError(f"the model writes to {names}; a graph that is kept in a file cannot: use model.eval()")
+        raise NotImplementedError(
+            f"the model writes to {names}; a graph that is kept in a file cannot: use model.eval()"
+        )
     state = {**program.state_dict, **program.constants}
-    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    held = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
     constants = {placeholder: state[name] for placeholder, name in held.items()}
     graph = _convert.convert(program.graph_module, 1, constants=constants)
     for op in graph.ops:
@@ -274,7 +282,9 @@ class _Loading:
         if op.type == "FileConstant":
             data = pathlib.Path(self.where, os.path.basename(attrs["file_path"]["s"].decode())).read_bytes()
         shape = desc.get("shape", {}).get("dim", [])
-        tensor = torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
+        tensor = (
+            torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
+        )
         name = f"weight{len(list(self.root.buffers()))}"
         self.root.register_buffer(name, tensor)
         with self.graph.inserting_before(self.end):
@@ -373,7 +383,9 @@ class CompiledModel:
         given = [each for each in flat if isinstance(each, torch.Tensor)]
         for index, (each, wanted) in enumerate(zip(given, self._inputs, strict=True)):
             sizes = [size if isinstance(size, int) else -1 for size in wanted.shape]
-            fits = each.dim() == len(sizes) and all(size in (-1, have) for size, have in zip(sizes, each.shape, strict=True))
+            fits = each.dim() == len(sizes) and all(
+                size in (-1, have) for size, have in zip(sizes, each.shape, strict=True)
+            )
             if each.dtype != wanted.dtype or not fits:
                 raise ValueError(
                     f"input {index} is {each.dtype}{list(each.shape)}; the graph was saved for {wanted.dtype}{sizes}"

@@ -7,7 +7,7 @@ operators into torch's, and the engine runs those.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -79,7 +79,7 @@ class Tensor:
 
     @property
     def tensor(self) -> str:
-        """"Add:0"."""
+        """ "Add:0"."""
         return f"{self.node.name}:{self.index}"
 
     def set_meta(self, meta: Any) -> None:
@@ -128,6 +128,7 @@ class GeGraph:
         self._counts: dict[str, int] = {}
         self._names: set[str] = set()
         self.source = self.fx = self.fx_name = ""  # given to each operator that is made
+        self.on_add: Callable[[Op], None] | None = None  # told of each operator that a builder made
 
     def unique_name(self, wanted: str) -> str:
         """The name, or the next free one with a number behind it."""

@@ -100,5 +100,5 @@ def number_of(name: str) -> int:
 
 
 def dtype_name(number: int) -> str:
-    """"DT_FLOAT"."""
+    """ "DT_FLOAT"."""
     return _NAMES.get(number, f"DT_{number}")

@@ -12,8 +12,6 @@ from torch.fx import Node
 from . import _ge_attr
 from ._ge_graph import Tensor
 
-
-
 # GE's operator for an ATen one of another name; the others are called as ATen calls them, in GE's spelling
 _GE_TYPES = {
     "aten.div.Tensor": "RealDiv", "aten.mm.default": "MatMulV2", "aten.bmm.default": "BatchMatMulV2",
@@ -51,7 +49,7 @@ def same_op(node: Node) -> str | None:
 
 
 def target_name(target: Any) -> str:
-    """"aten.add.Tensor"; a builtin as Python shows it."""
+    """ "aten.add.Tensor"; a builtin as Python shows it."""
     return str(target)
 
 
@@ -75,7 +73,7 @@ def _shown_value(node: Node) -> str:
         return f'{node.name}: "Sym({value})"'
     if isinstance(value, (list, tuple)):
         return f"{node.name}: {type(value).__name__}"
-    return node.name
+    return str(node.name)
 
 
 def _shown_argument(value: Any) -> str:
@@ -121,7 +119,9 @@ def call_text(node: Node, number: Callable[[Node], int]) -> str:
                 return {"torch": str(value).removeprefix("torch."), "kind": kind.__name__}
         raise TypeError(f"node {node.name}: an argument of type {type(value).__name__} cannot be saved")
 
-    return json.dumps({"args": plain(list(node.args)), "kwargs": {key: plain(each) for key, each in node.kwargs.items()}})
+    return json.dumps(
+        {"args": plain(list(node.args)), "kwargs": {key: plain(each) for key, each in node.kwargs.items()}}
+    )
 
 
 def plain_op(

@@ -8,8 +8,6 @@ import torch
 from torch.fx import Node
 
 
-
-
 def _is_fixed(node: Node) -> bool:
     """Side effects, writes and views of what is written keep their order, and so does everything beside them."""
     schema = getattr(node.target, "_schema", None)
