@@ -20,7 +20,7 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
-from ._observe import Profile, checker, tapper
+from ._observe import Observer, Profile, checker, tapper
 from ._options import Options
 from ._recording import recording
 
@@ -357,16 +357,24 @@ class Compiled:
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None, name: str = ""
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options | None = None,
+    name: str = "",
+    *,
+    observer: Observer | None = None,
+    fuse: bool = True,
 ) -> Compiled:
-    """One traced graph made into a program of the engine."""
+    """One traced graph made into a program of the engine. An observer is told of every node, and nothing is fused."""
     options = options or Options()
     name = name or f"{options.name or 'graph'}_{next(_graphs)}"
     reader = _Reader(gm, name, options)
     reader.read()
-    flags, observer = _PROFILE if options.profile else 0, None
+    flags = (_PROFILE if options.profile else 0) | (_EVERY_NODE if observer is not None or not fuse else 0)
     program: _core.Program
-    if options.check:
+    if observer is not None:
+        pass
+    elif options.check:
         flags |= _EVERY_NODE
         observer = checker(name, reader.nodes, lambda node: not program.is_host(node))
     elif options.tap:
