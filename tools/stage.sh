@@ -75,6 +75,24 @@ run_pytest() { # [quick]
     fi
 }
 
+# In an environment of its own, which is made here. Where MindSpore has no package for this machine the tests are not
+# run, and the stage says why; any other failure is one.
+mindspore_tests() {
+    local python=.venv-mindspore/bin/python wheel reason
+    wheel=$(ls build/wheel/*.whl 2>/dev/null) || die "mindspore: no wheel; run first: tools/stage.sh wheel"
+    if ! reason=$(tools/setup.sh mindspore 2>&1); then
+        if grep -qE 'No matching distribution|not a supported wheel|Could not find a version' <<<"$reason"; then
+            echo "mindspore: SKIPPED, its package cannot be installed here: $(grep -E 'ERROR' <<<"$reason" | tail -n 1)"
+            return 0
+        fi
+        echo "$reason" >&2
+        die "mindspore: the environment could not be made"
+    fi
+    "$python" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps "$wheel"
+    # shellcheck disable=SC2086
+    "$python" -m pytest -q tests/mindspore ${PYTEST_ARGS:-}
+}
+
 lint() {
     local paths=() dir
     for dir in python tests examples bench fuzz tools; do
@@ -116,6 +134,7 @@ case ${1:-} in
     fuzz) fuzz "$2" ;;
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;
+    mindspore) mindspore_tests ;;
     lint) lint ;;
     coverage) coverage ;;
     aarch64) aarch64 ;;

@@ -44,11 +44,22 @@ PyObject *raise_error(const tap_error *err);
 /* Prints and keeps a warning; needs no GIL. */
 void core_say(const char *message);
 
-/* The process's recorder, for code that runs without the GIL: NULL when none is open. Between the two calls it is not
- * closed. *serial tells one recorder from the next. */
-tap_recorder *recorder_enter(uint64_t *serial);
-void recorder_leave(void);
-bool recorder_is_open(void);
+/* Writes to sys.stdout, so that it stays in order with Python's own printing. Takes the GIL. */
+void core_print(const char *text, size_t len);
+
+/* Where code that runs without the GIL finds a recorder. NULL stands for the process's own recorder; others have a key,
+ * "<layout>:<directory>", and are opened on first use. Sinks are made once and live as long as the process. */
+typedef struct tap_sink tap_sink;
+tap_sink *sink_find(const char *key);
+/* The open recorder, or NULL. Between the two calls it is not closed. *serial tells one recorder from the next. */
+tap_recorder *sink_enter(tap_sink *sink, uint64_t *serial);
+void sink_leave(tap_sink *sink);
+/* May there be something to do? The process's recorder: is it open. */
+bool sink_is_open(tap_sink *sink);
+/* Ends the step of every open recorder that a sink has; the process's own only where `own_too`. */
+void sinks_step(bool own_too);
+/* The number of the next file where one count serves all directories (troubleshooter). */
+uint32_t next_file_id(void);
 
 /* Does torch's autograd run forward code in this thread, during a backward pass? */
 bool torch_in_recompute(void);
@@ -58,5 +69,6 @@ int recorder_init(PyObject *module);
 int reader_init(PyObject *module);
 int torch_init(PyObject *module);
 int engine_init(PyObject *module);
+int mindspore_init(PyObject *module);
 
 #endif

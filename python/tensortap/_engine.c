@@ -829,6 +829,15 @@ static PyObject *take_outputs(run *self, tap_frame *frame)
     return list;
 }
 
+/* What a kernel finds wrong in its operands at run time is an index, as torch would say it. */
+static void raise_run_error(const tap_error *err)
+{
+    PyErr_SetString(err->status == TAP_E_INVALID ? PyExc_IndexError
+                    : err->status == TAP_E_NOMEM ? PyExc_MemoryError
+                                                 : PyExc_RuntimeError,
+                    err->message[0] ? err->message : tap_status_text(err->status));
+}
+
 /* program(list of arguments) -> list of results; empties the list */
 static PyObject *program_call(PyObject *object, PyObject *args, PyObject *kwargs)
 {
@@ -853,7 +862,7 @@ static PyObject *program_call(PyObject *object, PyObject *args, PyObject *kwargs
         if (tap_engine_run(frame, &err) == TAP_OK)
             results = take_outputs(self, frame);
         else if (!PyErr_Occurred())
-            raise_error(&err);
+            raise_run_error(&err);
     }
     tap_engine_end(frame);
     for (size_t i = 0; i < values; i++)
@@ -870,11 +879,12 @@ static PyObject *program_nodes(PyObject *object, PyObject *unused)
     PyObject *list = PyList_New(0);
     tap_node_info info;
     for (int32_t n = 0; list && tap_graph_node(graph, n, &info) == TAP_OK; n++) {
-        uint64_t runs, nanoseconds, bytes;
-        tap_engine_times(self->engine, n, &runs, &nanoseconds, &bytes);
-        PyObject *row = Py_BuildValue("(sszssiKKK)", info.name, info.target, info.source, info.op, info.op_kind,
-                                      tap_engine_is_host(self->engine, n), (unsigned long long)runs,
-                                      (unsigned long long)nanoseconds, (unsigned long long)bytes);
+        tap_node_times times;
+        tap_engine_times(self->engine, n, &times);
+        PyObject *row = Py_BuildValue("(sszssiKKKKK)", info.name, info.target, info.source, info.op, info.op_kind,
+                                      tap_engine_is_host(self->engine, n), (unsigned long long)times.runs,
+                                      (unsigned long long)times.nanoseconds, (unsigned long long)times.bytes,
+                                      (unsigned long long)times.last_start, (unsigned long long)times.last_nanoseconds);
         if (!row || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
@@ -892,9 +902,19 @@ static PyObject *program_counts(PyObject *object, PyObject *unused)
                          (unsigned long long)counts.runs, "arena_bytes", (unsigned long long)counts.arena_bytes);
 }
 
+static PyObject *program_is_host(PyObject *object, PyObject *node)
+{
+    long number = PyLong_AsLong(node);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(tap_engine_is_host(((program_object *)object)->engine, (int32_t)number));
+}
+
 static PyMethodDef program_methods[] = {
     {"nodes", program_nodes, METH_NOARGS,
-     "nodes() -> list of (name, target, source, operator, kind, on the host, runs, nanoseconds, bytes)"},
+     "nodes() -> list of (name, target, source, operator, kind, on the host, runs, nanoseconds, bytes, newest start, "
+     "newest nanoseconds)"},
+    {"is_host", program_is_host, METH_O, "is_host(node number) -> bool: does torch run it?"},
     {"counts", program_counts, METH_NOARGS, "counts() -> dict: nodes by who runs them, plans, runs, bytes"},
     {NULL, NULL, 0, NULL},
 };
@@ -940,6 +960,18 @@ static PyObject *engine_knows(PyObject *module, PyObject *target)
     return text ? PyBool_FromLong(tap_engine_knows(text)) : NULL;
 }
 
+static PyObject *engine_onednn(PyObject *module, PyObject *path)
+{
+    (void)module;
+    const char *text = path == Py_None ? NULL : PyUnicode_AsUTF8AndSize(path, NULL);
+    tap_error err;
+    if (PyErr_Occurred())
+        return NULL;
+    if (tap_engine_set_onednn(text, &err) != TAP_OK)
+        return raise_error(&err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *operators(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -963,9 +995,23 @@ static PyObject *operators(PyObject *module, PyObject *unused)
     return list;
 }
 
+static PyObject *load_operators(PyObject *module, PyObject *path)
+{
+    (void)module;
+    tap_error err = {0};
+    const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
+    if (!text)
+        return NULL;
+    if (tap_op_load(text, &err) != TAP_OK)
+        return raise_error(&err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"engine_setup", engine_setup, METH_VARARGS, "engine_setup(...): what the engine needs of torch"},
     {"engine_knows", engine_knows, METH_O, "engine_knows(target) -> bool: has the engine an operator for it?"},
+    {"load_operators", load_operators, METH_O, "load_operators(path): read a library of operators into the process"},
+    {"engine_onednn", engine_onednn, METH_O, "engine_onednn(path): where oneDNN's library is; None: where others are"},
     {"operators", operators, METH_NOARGS,
      "operators() -> list of (name, GE name, kind, parameters, inputs, outputs, line of text)"},
     {NULL, NULL, 0, NULL},

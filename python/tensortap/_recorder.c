@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,29 +27,113 @@ static recorder *current;  /* the process's recorder, held; NULL: not recording 
 static int first_miss_done; /* the first save without a recorder was answered */
 static PyObject *recorder_type, *open_from_environment;
 static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
+static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, once mindspore is there */
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
-/* What code without the GIL sees of `current`. */
-static _Atomic(tap_recorder *) open_recorder_now;
-static _Atomic uint64_t open_serial;
-static atomic_int entered;
+/* ---------------------------------------------------------------------------------------------------------- sinks */
 
-bool recorder_is_open(void)
+struct tap_sink {
+    _Atomic(tap_recorder *) rec; /* NULL: not open */
+    _Atomic uint64_t serial;
+    atomic_int entered;          /* calls inside; close waits for them */
+    atomic_bool failed;          /* could not be opened: said once, then left alone */
+    struct tap_sink *next;
+    char key[];
+};
+
+static tap_sink own = {.next = NULL};   /* what code without the GIL sees of `current`; heads the list of all */
+static pthread_mutex_t sinks_lock = PTHREAD_MUTEX_INITIALIZER;
+static PyObject *open_sink;             /* called with a key; publishes the recorder by set_sink */
+
+tap_sink *sink_find(const char *key)
 {
-    return atomic_load_explicit(&open_recorder_now, memory_order_relaxed);
+    pthread_mutex_lock(&sinks_lock);
+    tap_sink *sink = own.next;
+    while (sink && strcmp(sink->key, key) != 0)
+        sink = sink->next;
+    if (!sink && (sink = calloc(1, sizeof *sink + strlen(key) + 1))) {
+        strcpy(sink->key, key);
+        sink->next = own.next;
+        own.next = sink;
+    }
+    pthread_mutex_unlock(&sinks_lock);
+    return sink;
 }
 
-tap_recorder *recorder_enter(uint64_t *serial)
+bool sink_is_open(tap_sink *sink)
 {
-    atomic_fetch_add(&entered, 1);
-    *serial = atomic_load(&open_serial);
-    return atomic_load(&open_recorder_now);
+    return sink || atomic_load_explicit(&own.rec, memory_order_relaxed);
 }
 
-void recorder_leave(void)
+/* The graph was compiled by another process, or the recorder was closed meanwhile. */
+static void ask_to_open(tap_sink *sink)
 {
-    atomic_fetch_sub(&entered, 1);
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *done = open_sink ? PyObject_CallFunction(open_sink, "s", sink->key) : NULL;
+    if (!done)
+        PyErr_Clear();
+    Py_XDECREF(done);
+    PyGILState_Release(gil);
+    if (!atomic_load(&sink->rec))
+        atomic_store(&sink->failed, true);
+}
+
+tap_recorder *sink_enter(tap_sink *sink, uint64_t *serial)
+{
+    if (sink && !atomic_load(&sink->rec) && !atomic_load(&sink->failed))
+        ask_to_open(sink);
+    sink = sink ? sink : &own;
+    atomic_fetch_add(&sink->entered, 1);
+    *serial = atomic_load(&sink->serial);
+    return atomic_load(&sink->rec);
+}
+
+void sink_leave(tap_sink *sink)
+{
+    atomic_fetch_sub(&(sink ? sink : &own)->entered, 1);
+}
+
+static void sink_publish(tap_sink *sink, tap_recorder *rec)
+{
+    atomic_fetch_add(&sink->serial, 1);
+    atomic_store(&sink->failed, false);
+    atomic_store(&sink->rec, rec);
+}
+
+/* Takes rec out of every sink and returns when no call is inside it any more. Without the GIL. */
+static void sinks_forget(tap_recorder *rec)
+{
+    pthread_mutex_lock(&sinks_lock);
+    for (tap_sink *sink = &own; sink; sink = sink->next) {
+        tap_recorder *expected = rec;
+        if (atomic_compare_exchange_strong(&sink->rec, &expected, NULL))
+            while (atomic_load(&sink->entered))
+                usleep(200);
+    }
+    pthread_mutex_unlock(&sinks_lock);
+}
+
+static _Atomic int64_t steps_done; /* by sinks_step: the number of the step for recorders that are opened later */
+
+void sinks_step(bool own_too)
+{
+    atomic_fetch_add(&steps_done, 1);
+    pthread_mutex_lock(&sinks_lock);
+    for (tap_sink *sink = own_too ? &own : own.next; sink; sink = sink->next) {
+        atomic_fetch_add(&sink->entered, 1);
+        tap_recorder *rec = atomic_load(&sink->rec);
+        if (rec)
+            tap_step(rec);
+        atomic_fetch_sub(&sink->entered, 1);
+    }
+    pthread_mutex_unlock(&sinks_lock);
+}
+
+uint32_t next_file_id(void)
+{
+    static _Atomic uint32_t next;
+    return atomic_fetch_add(&next, 1);
 }
 
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
@@ -235,10 +320,8 @@ static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, c
         tap_save_value(rec, name, &tree->value, info);
 }
 
-/* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
-static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *call_python(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyErr_Clear();
     PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
     int bad = !positional || !named;
     for (Py_ssize_t i = 0; !bad && i < nargs; i++)
@@ -246,10 +329,17 @@ static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObje
     for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
         bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
     if (!bad)
-        result = PyObject_Call(save_traced, positional, named);
+        result = PyObject_Call(function, positional, named);
     Py_XDECREF(positional);
     Py_XDECREF(named);
     return result;
+}
+
+/* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
+static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyErr_Clear();
+    return call_python(save_traced, args, nargs, kwnames);
 }
 
 /* A forward that a backward pass runs again. Only then is Python asked whether it is activation checkpointing. */
@@ -292,10 +382,18 @@ static PyObject *lose_value(recorder *self, const char *name, const tap_save_inf
 /* The hooks that save the gradients when they come; they know the numbers of this save. */
 static PyObject *add_gradients(recorder *self, PyObject **values, const tap_saved *saved, bool again)
 {
-    if (!saved->wanted || !save_gradients)
-        Py_RETURN_NONE;
-    return PyObject_CallFunction(save_gradients, "OOOLIO", self, values[K_VALUE], values[K_NAME],
-                                 (long long)saved->step, (unsigned)saved->call, again ? Py_False : Py_True);
+    PyObject *makers[] = {save_gradients, mindspore_gradients};
+    for (size_t i = 0; saved->wanted && i < sizeof makers / sizeof makers[0]; i++) {
+        if (!makers[i])
+            continue;
+        PyObject *done = PyObject_CallFunction(makers[i], "OOOLIO", self, values[K_VALUE], values[K_NAME],
+                                               (long long)saved->step, (unsigned)saved->call,
+                                               again ? Py_False : Py_True);
+        if (!done)
+            return NULL;
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
 }
 
 /* The user's own filter. One that fails is told once and says yes. */
@@ -542,10 +640,10 @@ static tap_status close_recorder(recorder *self, tap_error *err)
         was_current = (PyObject *)current;
         current = NULL;
         tap_set_default_recorder(NULL);
-        atomic_store(&open_recorder_now, NULL);
     }
     PyThreadState *state = PyEval_SaveThread();
-    while (atomic_load(&self->busy) || (was_current && atomic_load(&entered)))
+    sinks_forget(rec);
+    while (atomic_load(&self->busy))
         usleep(200);
     tap_status status = tap_recorder_close(rec, err);
     PyEval_RestoreThread(state);
@@ -573,7 +671,9 @@ static void after_fork_in_child(void)
 {
     for (recorder *each = all; each; each = each->next)
         atomic_store(&each->busy, 0);
-    atomic_store(&entered, 0);
+    sinks_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (tap_sink *sink = &own; sink; sink = sink->next)
+        atomic_store(&sink->entered, 0);
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *unused)
@@ -739,8 +839,7 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
-    atomic_fetch_add(&open_serial, 1);
-    atomic_store(&open_recorder_now, current->rec);
+    sink_publish(&own, current->rec);
     Py_RETURN_NONE;
 }
 
@@ -752,6 +851,21 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
     PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step(self, unused);
     Py_DECREF(self);
     return result;
+}
+
+/* step_all() -> None: of the open recorder and of those that sinks have. */
+static PyObject *module_step_all(PyObject *module, PyObject *unused)
+{
+    PyThreadState *state = PyEval_SaveThread();
+    sinks_step(false);
+    PyEval_RestoreThread(state);
+    return module_step(module, unused);
+}
+
+static PyObject *module_steps_done(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLongLong(atomic_load(&steps_done));
 }
 
 static PyObject *module_on_step(PyObject *module, PyObject *callback)
@@ -783,6 +897,58 @@ static PyObject *module_on_torch(PyObject *module, PyObject *args)
     is_recompute = Py_NewRef(again);
     export_flags = Py_NewRef(flags);
     Py_RETURN_NONE;
+}
+
+/* save of tensortap.mindspore: a str first is a directory, and the call is save(save_dir, name, data). */
+static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    bool other = !nargs || PyUnicode_Check(args[0]) || nargs > POSITIONAL;
+    if (other && save_to_directory)
+        return call_python(save_to_directory, args, nargs, kwnames);
+    PyObject *done = module_save(module, args, nargs, kwnames);
+    if (!done || !kwnames)
+        return done;
+    Py_DECREF(done); /* with grad=True a graph needs the value that save returns; so it is returned everywhere */
+    for (Py_ssize_t i = 0; i < PyTuple_Size(kwnames); i++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, i), "grad") == 0 &&
+            PyObject_IsTrue(args[nargs + i]) == 1)
+            return Py_NewRef(args[0]);
+    Py_RETURN_NONE;
+}
+
+/* on_mindspore(save_gradients, open_sink, save_to_directory) -> None: what MindSpore's part of the package adds. */
+static PyObject *module_on_mindspore(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *gradients, *opener, *directory;
+    if (!PyArg_ParseTuple(args, "OOO", &gradients, &opener, &directory))
+        return NULL;
+    save_to_directory = Py_NewRef(directory);
+    mindspore_gradients = Py_NewRef(gradients);
+    open_sink = Py_NewRef(opener);
+    Py_RETURN_NONE;
+}
+
+/* set_sink(key, recorder) -> None */
+static PyObject *module_set_sink(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *key;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "sO!", &key, (PyTypeObject *)recorder_type, &value))
+        return NULL;
+    tap_sink *sink = sink_find(key);
+    if (!sink)
+        return PyErr_NoMemory();
+    if (((recorder *)value)->rec && atomic_load(&sink->rec) != ((recorder *)value)->rec)
+        sink_publish(sink, ((recorder *)value)->rec);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_next_file_id(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromUnsignedLong(next_file_id());
 }
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
@@ -844,6 +1010,15 @@ static PyMethodDef module_methods[] = {
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
     {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
     {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
+    {"save_mindspore", FAST(module_save_mindspore), METH_FASTCALL | METH_KEYWORDS,
+     "save($module, value, name, kind='forward', step=None, *, grad=False)\n--\n\n"
+     "See tensortap.mindspore."},
+    {"step_all", module_step_all, METH_NOARGS,
+     "step() -> None: end the current step, of the open recorder and of every directory that save was given."},
+    {"steps_done", module_steps_done, METH_NOARGS, "steps_done() -> int: how often step_all ran."},
+    {"on_mindspore", module_on_mindspore, METH_VARARGS, "on_mindspore(...): the parts that need MindSpore."},
+    {"set_sink", module_set_sink, METH_VARARGS, "set_sink(key, recorder): where the taps of a graph find a recorder."},
+    {"next_file_id", module_next_file_id, METH_NOARGS, "next_file_id() -> int: one count for all directories."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -22,8 +22,7 @@ typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
 typedef int32_t failed;  /* what the shim's functions return */
 typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
 
-enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
-#define TICKET_MAGIC 0x7461705F7469636Bll
+enum { MAX_LEAVES = 4096, DEVICE_CPU = 0 };
 
 /* Everything taken from libtorch. X(result, name, parameters) */
 #define SHIM(X)                                                                                                      \
@@ -155,36 +154,6 @@ static const tap_graph_site *read_site(handle string)
     return site;
 }
 
-/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: TICKET of them, or NULL. */
-static void save_leaves(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
-                        const char *device, int64_t *numbers)
-{
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site) {
-        tap_saved saved;
-        graph_site_save(rec, site, values, count, flags, device, torch_in_recompute(), &saved);
-        if (saved.wanted && numbers) {
-            numbers[1] = (int64_t)serial;
-            numbers[2] = saved.step;
-            numbers[3] = saved.call;
-            if (!torch_in_recompute() && flags >> 8 == TAP_KIND_FORWARD) /* else it is itself an announcement */
-                graph_site_announce(rec, site, values, &saved);
-        }
-    }
-    recorder_leave();
-}
-
-/* numbers: of the ticket. One of a recorder that is closed by now saves nothing. */
-static void save_gradient(const tap_graph_site *site, const tap_value *value, const int64_t *numbers, const char *device)
-{
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial)
-        graph_site_gradient(rec, site, value, numbers[2], (uint32_t)numbers[3], device);
-    recorder_leave();
-}
-
 static void tell_odd(const tap_graph_site *site)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -202,9 +171,9 @@ static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40] = "";
-    if (recorder_is_open()) {
+    if (sink_is_open(NULL)) {
         if (view_tensor(&x, device, sizeof device))
-            save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
+            graph_site_run(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
         else
             tell_odd(site);
     }
@@ -217,7 +186,7 @@ static void save_list(handle list, const tap_graph_site *site, int64_t flags, in
     leaf *leaves = NULL;
     tap_value *values = NULL;
     char device[40] = "";
-    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES) {
+    if (sink_is_open(NULL) && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES) {
         leaves = calloc(count + 1, sizeof *leaves);
         values = calloc(count + 1, sizeof *values);
     }
@@ -232,7 +201,7 @@ static void save_list(handle list, const tap_graph_site *site, int64_t flags, in
         values[got] = leaves[got].value;
     }
     if (whole && got == count)
-        save_leaves(site, values, count, flags, device[0] ? device : NULL, numbers);
+        graph_site_run(site, values, count, flags, device[0] ? device : NULL, numbers);
     else if (leaves)
         tell_odd(site);
     for (size_t i = 0; i < got; i++)
@@ -269,10 +238,10 @@ static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf g = {.tensor = (handle)stack[0]}, ticket = {.tensor = (handle)stack[1]};
     const tap_graph_site *site = read_site((handle)stack[2]);
     char device[40] = "", unused[40];
-    if (recorder_is_open() && view_tensor(&ticket, unused, sizeof unused) && ticket.value.tensor.ndim == 1 &&
+    if (sink_is_open(NULL) && view_tensor(&ticket, unused, sizeof unused) && ticket.value.tensor.ndim == 1 &&
         ticket.value.tensor.shape[0] == TICKET) {
         if (view_tensor(&g, device, sizeof device))
-            save_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
+            graph_site_run_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
         else
             tell_odd(site);
     }
@@ -287,7 +256,7 @@ static void write_out(void *user, const char *text, size_t len)
     fwrite(text, 1, len, user);
 }
 
-/* The text is made without the GIL; it goes to sys.stdout, so that it stays in order with Python's own printing. */
+/* The text is made without the GIL. */
 static void print_value(const char *name, const tap_value *value)
 {
     char *text = NULL;
@@ -307,16 +276,8 @@ static void print_value(const char *name, const tap_value *value)
         tap_tensor_print(&value->tensor, &options, write_out, out, &err);
     fputc('\n', out);
     fclose(out);
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *shown = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace") : NULL;
-    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
-    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
-    Py_XDECREF(done);
-    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
-    Py_XDECREF(done);
-    Py_XDECREF(shown);
-    PyErr_Clear();
-    PyGILState_Release(gil);
+    if (text)
+        core_print(text, len);
     free(text);
 }
 
@@ -455,9 +416,9 @@ static PyObject *torch_op(PyObject *module, PyObject *args)
         int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
         PyThreadState *state = PyEval_SaveThread();
         if (given != Py_None)
-            save_gradient(site, values, ticket, device);
+            graph_site_run_gradient(site, values, ticket, device);
         else
-            save_leaves(site, values, count, flags & ~(1LL << 32), device, flags >> 32 & 1 ? ticket : NULL);
+            graph_site_run(site, values, count, flags & ~(1LL << 32), device, flags >> 32 & 1 ? ticket : NULL);
         PyEval_RestoreThread(state);
         result = Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
                                (long long)ticket[3]);

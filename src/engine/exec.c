@@ -309,10 +309,13 @@ static tap_status run_timed(tap_frame *frame, const tap__step *step, tap_error *
 {
     uint64_t began = tap__monotonic_ns();
     tap_status status = run_step(frame, step, err);
+    uint64_t took = tap__monotonic_ns() - began;
     tap__times *times = &frame->engine->times[step->node];
     atomic_fetch_add(&times->runs, 1);
-    atomic_fetch_add(&times->nanoseconds, tap__monotonic_ns() - began);
+    atomic_fetch_add(&times->nanoseconds, took);
     atomic_fetch_add(&times->bytes, step->bytes);
+    atomic_store(&times->last_start, began);
+    atomic_store(&times->last_nanoseconds, took);
     return status;
 }
 

@@ -106,7 +106,7 @@ static int64_t int_attr(const tap__call *call, const char *name)
     return tap__call_attr(call, name)->i;
 }
 
-tap_status tap__shape_alias(tap__call *call, tap_error *err)
+tap_status tap__shape_first(tap__call *call, tap_error *err)
 {
     (void)err;
     begin(call);

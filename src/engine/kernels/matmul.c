@@ -354,12 +354,12 @@ static void run_blas(const problem *self, const tap__call *call, void *const *da
     put_number(self, self->in_d != NONE ? &self->beta : &zero, all.beta);
     /* many matrices: a thread each; few: all threads for each */
     bool many = self->batch >= 2 * call->threads;
-    tap__threads before = tap__threads_enter(many ? 1 : call->threads);
+    tap__thread_limit before = tap__thread_limit_enter(many ? 1 : call->threads);
     if (many)
         tap__parallel(call, self->batch, 1, run_products, &all);
     else
         run_products(&all, 0, self->batch);
-    tap__threads_leave(before);
+    tap__thread_limit_leave(before);
     if (self->copy_c)
         tap__strided_copy(call, self->item, 3, size, self->c, c, dense, all.c);
 }

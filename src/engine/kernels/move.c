@@ -1,10 +1,10 @@
 /* move.c - orders the loops of a move, cuts them into units of work, and runs them. */
 #include "engine/kernels/move.h"
 #include "engine/kernels/move_lines.h"
+#include "engine/kernels/number.h"
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "tensor/element.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -521,5 +521,19 @@ void tap__number_store(const tap__number *number, tap_dtype dtype, void *element
     } else {
         tap_scalar value = {.kind = whole ? 'I' : 'C', .i = number->i, .re = number->re, .im = number->im};
         tap__element_put(dtype, element, 0, &value);
+    }
+}
+
+void tap__store_halves(const tap__operand *operand, const float *from, uint16_t *to)
+{
+    int64_t count = tap__operand_count(operand);
+    bool dense = tap__operand_is_contiguous(operand), half = operand->dtype == TAP_F16;
+    for (int64_t position = 0; position < count; position++) {
+        int64_t rest = position, at = dense ? position : 0;
+        for (int i = operand->ndim - 1; i >= 0 && !dense; i--) {
+            at += rest % operand->size[i] * operand->stride[i];
+            rest /= operand->size[i];
+        }
+        to[at] = half ? tap__encode_f16(from[position]) : tap__encode_bf16(from[position]);
     }
 }

@@ -252,7 +252,8 @@ static tap_status prepare_pad(tap__call *call, char mode, const char *attr, tap_
         sizes[i] = in->size[i] + before + after;
         int64_t low = before < 0 ? -before : 0, high = in->size[i] + (after < 0 ? after : 0);
         int64_t far = in->size[i] - 1;
-        if (mode != 'c' && (before < 0 || after < 0 || (mode == 'r' && (before > far || after > far))))
+        if (mode != 'c' && (before || after) &&
+            (before < 0 || after < 0 || far < 0 || (mode == 'r' && (before > far || after > far))))
             return tap__refuse(call, err);
         stretch first = {before, 0, mode == 'r' ? before : 0, mode == 'r' ? -1 : 0, mode == 'c'};
         stretch last = {after, sizes[i] - after, mode == 'r' ? far - 1 : far, mode == 'r' ? -1 : 0, mode == 'c'};

@@ -125,7 +125,7 @@ struct rule {
 
 enum {
     EXACT = 1,  /* the result is representable when the operands are: nothing to round */
-    OPMATH = 2, /* a second operand that is one number is not rounded to float16 or bfloat16 first */
+    OPMATH = 2, /* a second operand that is one number is not rounded to float16 or bfloat16 first; integers wrap */
 };
 
 static const tap__attr *attr(const lowering *l, const char *name)
@@ -158,18 +158,16 @@ static int64_t whole(const tap__number *number)
     return number->re > -0x1p63 && number->re < 0x1p63 ? (int64_t)number->re : INT64_MIN;
 }
 
-/* Whether an integer dtype can hold it; ATen refuses what does not fit. */
+/* Whether an integer dtype can hold it, negative ones wrapped in uint8; ATen refuses what does not fit. */
 static bool fits(const lowering *l, const tap__number *number)
 {
     static const struct {
         int64_t low, high;
     } RANGES[TAP_PW_TYPES] = {
-        [TAP_PW_u8] = {0, UINT8_MAX},         [TAP_PW_i8] = {INT8_MIN, INT8_MAX},
+        [TAP_PW_u8] = {-UINT8_MAX, UINT8_MAX}, [TAP_PW_i8] = {INT8_MIN, INT8_MAX},
         [TAP_PW_i16] = {INT16_MIN, INT16_MAX}, [TAP_PW_i32] = {INT32_MIN, INT32_MAX},
         [TAP_PW_i64] = {INT64_MIN, INT64_MAX},
     };
-    if (number->kind == 'C' && !is_complex(l->type))
-        return false;
     if (is_float(l->type) || is_complex(l->type) || l->type == TAP_PW_b8)
         return true;
     int64_t value = whole(number);
@@ -189,7 +187,7 @@ static double round_half(const lowering *l, double value)
 /* The number as the node's dtype has it. */
 static tap__number as_number(const lowering *l, tap__number number, bool opmath)
 {
-    if (!fits(l, &number))
+    if (number.kind == 'C' ? !is_complex(l->type) : !opmath && !fits(l, &number))
         l->b->failed = true;
     number.i = is_float(l->type) ? 0 : whole(&number);
     if (l->type == TAP_PW_b8)
@@ -474,10 +472,39 @@ static tap__pw_value subtract_from(lowering *l, const rule *r)
     return finish(l, emit(l, TAP_PWI_AddScaled, 2, (uint16_t[]){other, x}), 0);
 }
 
+/* Rounds what ATen rounds between two operations of one operator in 16 bits. */
+static uint16_t between(const lowering *l, uint16_t slot)
+{
+    return is_half(l->dtype) ? round_slot(l->b, slot, l->dtype) : slot;
+}
+
+static bool is_alone(const lowering *l, int k)
+{
+    return is_number(l, k) || l->call->in[k].ndim == 0;
+}
+
+/* x + value * a * b, or / b; float16 (not bfloat16) is rounded at each operation. */
+static tap__pw_value add_product(lowering *l, const rule *r)
+{
+    if (!compute_in(l, l->call->out[0].dtype) || l->dtype != TAP_F16)
+        return of_result(l, r);
+    uint16_t a = operand(l, 1, 0), b = operand(l, 2, 0);
+    tap__number value = number_attr(l, "value");
+    if (!is_one(&value))
+        a = between(l, emit_number(l, TAP_PWI_Mul, a, as_number(l, value, false)));
+    tap__pw_insn last = r->insn == TAP_PWI_Addcmul ? TAP_PWI_Mul : TAP_PWI_Div;
+    uint16_t product = between(l, emit(l, last, 2, (uint16_t[]){a, b}));
+    return finish(l, emit(l, TAP_PWI_Add, 2, (uint16_t[]){operand(l, 0, 0), product}), 0);
+}
+
 /* Integers: only by a number that is not zero, since the others may fail. */
 static tap__pw_value divide_whole(lowering *l, tap__pw_insn floats, tap__pw_insn integers)
 {
     compute_in(l, l->call->out[0].dtype);
+    if (is_half(l->dtype) && floats == TAP_PWI_DivTrunc && !is_alone(l, 1)) {
+        uint16_t quotient = between(l, emit(l, TAP_PWI_Div, 2, (uint16_t[]){operand(l, 0, 0), operand(l, 1, 0)}));
+        return finish(l, emit(l, TAP_PWI_Trunc, 1, &quotient), EXACT);
+    }
     if (is_float(l->type))
         return finish(l, apply(l, floats, OPMATH), 0);
     if (!is_number(l, 1) || l->type == TAP_PW_b8 || l->b->failed) {
@@ -710,12 +737,12 @@ static const rule RULES[TAP_PW_END] = {
     SIMPLE(Log2), SIMPLE(LogAddExp), SIMPLE(LogAddExp2), SIMPLE(LogSigmoidGrad), SIMPLE(Mish), SIMPLE(Prelu),
     SIMPLE(Reciprocal), SIMPLE(Rsqrt), SIMPLE(Sigmoid), SIMPLE(SigmoidGrad), SIMPLE(Silu), SIMPLE(Sin), SIMPLE(Sinc),
     SIMPLE(Sinh), SIMPLE(Softplus), SIMPLE(Softshrink), SIMPLE(Sqrt), SIMPLE(Square), SIMPLE(Tan), SIMPLE(Tanh),
-    SIMPLE(Xlog1py), SIMPLE(Xlogy), SIMPLE(Addcdiv), SIMPLE(Addcmul),
+    SIMPLE(Xlog1py), SIMPLE(Xlogy), BY(Addcdiv, add_product, Addcdiv), BY(Addcmul, add_product, Addcmul),
     MEANS(LeakyReluBackward, LeakyReluGrad, 0), MEANS(MishBackward, MishGrad, 0),
     MEANS(SiluBackward, SiluGrad, 0), MEANS(SoftplusBackward, SoftplusGrad, 0), MEANS(TanhBackward, TanhGrad, 0),
     MEANS(Lerp, Lerp, OPMATH),
-    MEANS(BitwiseAnd, And, EXACT), MEANS(BitwiseNot, Not, EXACT), MEANS(BitwiseOr, Or, EXACT),
-    MEANS(BitwiseXor, Xor, EXACT), MEANS(Copysign, Copysign, EXACT), MEANS(Fmax, Fmax, EXACT), MEANS(Fmin, Fmin, EXACT),
+    MEANS(BitwiseAnd, And, EXACT | OPMATH), MEANS(BitwiseNot, Not, EXACT), MEANS(BitwiseOr, Or, EXACT | OPMATH),
+    MEANS(BitwiseXor, Xor, EXACT | OPMATH), MEANS(Copysign, Copysign, EXACT), MEANS(Fmax, Fmax, EXACT), MEANS(Fmin, Fmin, EXACT),
     MEANS(Hardshrink, Hardshrink, EXACT), MEANS(HardtanhGrad, HardtanhGrad, EXACT), MEANS(Heaviside, Heaviside, EXACT),
     MEANS(Maximum, Max, EXACT), MEANS(Minimum, Min, EXACT), MEANS(Neg, Neg, EXACT), MEANS(Relu, Relu, EXACT),
     MEANS(ShiftLeft, Shl, EXACT), MEANS(ShiftRight, Shr, EXACT), MEANS(ShrinkGrad, ShrinkGrad, EXACT),
