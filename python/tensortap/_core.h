@@ -45,6 +45,8 @@ void core_say(const char *message);
 tap_recorder *recorder_enter(uint64_t *serial);
 void recorder_leave(void);
 bool recorder_is_open(void);
+/* Does it ask the user about every value? */
+bool recorder_has_predicate(void);
 
 /* Does torch's autograd run forward code in this thread, during a backward pass? */
 bool torch_in_recompute(void);
@@ -53,5 +55,7 @@ bool torch_in_recompute(void);
 int recorder_init(PyObject *module);
 int reader_init(PyObject *module);
 int torch_init(PyObject *module);
+/* What the operators call in Python: ask(site, tensors) for the predicate, make(capsule of a handle) for a tensor. */
+void torch_on_python(PyObject *ask, PyObject *make);
 
 #endif

@@ -191,8 +191,8 @@ def record(
     ``layout="native"``, ``keep="both"`` (statistics and bytes), ``mode="new"`` (a directory that holds a recording is
     refused; ``append`` adds a new attempt, ``replace`` deletes first), ``full="block"``. ``names`` are globs
     (``"attn.*|!*.bias"``), ``steps`` and ``ranks`` ranges (``"0|10-20|100-"``). Sizes may be written ``"20G"``.
-    ``source=False`` leaves out the file and line of each save. ``predicate(name, value)`` says whether a value is saved
-    (values inside a compiled graph are not shown to it).
+    ``source=False`` leaves out the file and line of each save. ``predicate(name, value)`` says whether a value is
+    saved, with its gradient; inside a compiled graph it is asked each time the graph runs.
 
     ``config`` (or ``TENSORTAP_CONFIG``) names a JSON file with options under these names; what is given here or in a
     variable wins. It is looked at again after each ``step``: ``"dump_enable": false`` pauses recording, ``true`` goes
@@ -210,6 +210,7 @@ def record(
     recorder = _make(dir, given, config)
     _core.set_current(recorder)
     _state.recording = True
+    _state.source = recorder.records_source
     return recorder
 
 

@@ -151,7 +151,7 @@ static void set_field(tap_save_info *info, const char *key, size_t len, const ch
     } TEXTS[] = {{"module", offsetof(tap_save_info, module)}, {"graph", offsetof(tap_save_info, graph)},
                  {"node", offsetof(tap_save_info, node)},     {"source", offsetof(tap_save_info, source)},
                  {"suffix", offsetof(tap_save_info, suffix)}, {"argument", offsetof(tap_save_info, argument)},
-                 {"device", offsetof(tap_save_info, device)}};
+                 {"device", offsetof(tap_save_info, device)}, {"placements", offsetof(tap_save_info, placements)}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++)
         if (strlen(TEXTS[i].key) == len && memcmp(TEXTS[i].key, key, len) == 0)
             memcpy((char *)info + TEXTS[i].offset, &text, sizeof text);
@@ -245,6 +245,11 @@ const char *graph_site_name(const tap_graph_site *site)
     return site->name;
 }
 
+const char *graph_site_text(const tap_graph_site *site)
+{
+    return site->text;
+}
+
 /* --------------------------------------------------------------------------------------------------------- saving */
 
 static void take_leaf(tap_value *out, char mark, const tap_value *leaf, bool gradients)
@@ -330,6 +335,12 @@ void graph_site_save(tap_recorder *rec, const tap_graph_site *site, const tap_va
         info.device = device;
     info.saved = saved;
     save_any(rec, site, leaves, &info, false);
+}
+
+void graph_site_lose(tap_recorder *rec, const tap_graph_site *site)
+{
+    static const int64_t shape[1] = {1};
+    tap_save(rec, site->name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, &site->info);
 }
 
 void graph_site_announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, const tap_saved *saved)

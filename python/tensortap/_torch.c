@@ -41,6 +41,7 @@ enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
     X(failed, aoti_torch_get_device_type, (handle tensor, int32_t *out))                                             \
     X(failed, aoti_torch_get_device_index, (handle tensor, int32_t *out))                                            \
     X(failed, aoti_torch_delete_tensor_object, (handle tensor))                                                      \
+    X(failed, aoti_torch_new_tensor_handle, (handle tensor, handle *out))                                            \
     X(failed, aoti_torch_empty_strided,                                                                              \
       (int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device, int32_t index,     \
        handle *out))                                                                                                 \
@@ -117,7 +118,7 @@ static bool view_tensor(leaf *out, char *device, size_t device_size)
     out->copy = NULL;
     if (torch.aoti_torch_get_layout(from, &layout) || layout != 0 || torch.aoti_torch_get_dim(from, &ndim) ||
         ndim > TAP_MAX_NDIM || torch.aoti_torch_get_sizes(from, &sizes) || torch.aoti_torch_get_dtype(from, &dtype) ||
-        dtype < 0 || dtype > 255 || torch.aoti_torch_get_device_type(from, &type))
+        dtype < 0 || dtype > 255 || dtypes[dtype] == TAP_DTYPE_NONE || torch.aoti_torch_get_device_type(from, &type))
         return false;
     if (type != DEVICE_CPU) {
         torch.aoti_torch_get_device_index(from, &index);
@@ -185,16 +186,128 @@ static void save_gradient(const tap_graph_site *site, const tap_value *value, co
     recorder_leave();
 }
 
-static void tell_odd(const tap_graph_site *site)
+/* ------------------------------------------------------------------------------------------------- through Python */
+
+static PyObject *ask_python, *make_tensor; /* see torch_on_python */
+
+void torch_on_python(PyObject *ask, PyObject *make)
+{
+    ask_python = Py_NewRef(ask);
+    make_tensor = make == Py_None ? NULL : Py_NewRef(make);
+}
+
+/* Further references to tensors of the stack, as a list of Python's; NULL with an exception. Needs the GIL. */
+static PyObject *list_tensors(const handle *tensors, size_t count)
+{
+    PyObject *list = make_tensor ? PyList_New(0) : NULL;
+    if (!list)
+        PyErr_SetString(PyExc_RuntimeError, "this torch cannot hand a tensor of a graph to Python");
+    for (size_t i = 0; list && i < count; i++) {
+        handle again = NULL;
+        PyObject *capsule = torch.aoti_torch_new_tensor_handle(tensors[i], &again) ? NULL : PyCapsule_New(again, NULL, NULL);
+        PyObject *tensor = capsule ? PyObject_CallFunctionObjArgs(make_tensor, capsule, NULL) : NULL;
+        if (!tensor || PyList_Append(list, tensor) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(tensor);
+        Py_XDECREF(capsule);
+    }
+    return list;
+}
+
+/* Something of a value could not be read: said once, and verify lists every one. Needs the GIL; clears the exception. */
+static void lose_value(const tap_graph_site *site)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    char text[400];
-    if (atomic_flag_test_and_set(&told))
-        return;
-    snprintf(text, sizeof text, "%.200s: a sparse, quantised or unreadable tensor inside a graph is not recorded; "
-             "save its parts, for instance x.values()", site ? graph_site_name(site) : "tap");
-    core_say(text);
+    PyObject *type, *value, *trace, *owner = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *why = value ? PyObject_Str(value) : NULL;
+    const char *text = why ? text_of(why, &owner) : NULL;
+    PyErr_Clear();
+    char message[600];
+    if (site && !atomic_flag_test_and_set(&told)) {
+        snprintf(message, sizeof message, "%.200s could not be read inside a graph and is not recorded: %.300s",
+                 graph_site_name(site), text ? text : "no reason was given");
+        core_say(message);
+    }
+    Py_XDECREF(owner);
+    Py_XDECREF(why);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    uint64_t serial;
+    tap_recorder *rec = recorder_enter(&serial);
+    if (rec && site)
+        graph_site_lose(rec, site);
+    recorder_leave();
 }
+
+/* What an operator does with tensors of Python. given: the numbers of a ticket whose gradient is in the list, or NULL.
+ * numbers: TICKET of them, filled, or NULL. 0, or -1 with an exception. */
+static int save_objects(PyObject *list, const tap_graph_site *site, int64_t flags, const int64_t *given, int64_t *numbers)
+{
+    size_t count = (size_t)PyList_Size(list), built = 0;
+    tap_tree *trees = calloc(count + 1, sizeof *trees);
+    tap_value *values = calloc(count + 1, sizeof *values);
+    const char *device = NULL;
+    int failure = !trees || !values;
+    if (failure)
+        PyErr_NoMemory();
+    for (; !failure && built < count; built++) {
+        failure = tree_build(&trees[built], PyList_GetItem(list, (Py_ssize_t)built)) < 0;
+        values[built] = trees[built].value;
+        if (trees[built].device)
+            device = PyUnicode_AsUTF8AndSize(trees[built].device, NULL);
+    }
+    if (!failure) {
+        PyThreadState *state = PyEval_SaveThread();
+        if (given)
+            save_gradient(site, values, given, device);
+        else
+            save_leaves(site, values, count, flags, device, numbers);
+        PyEval_RestoreThread(state);
+    }
+    for (size_t i = 0; i < built; i++)
+        tree_free(&trees[i]);
+    free(trees);
+    free(values);
+    return failure ? -1 : 0;
+}
+
+/* Sparse and quantised tensors, and whatever else only torch itself can take apart. */
+static void save_odd(const handle *tensors, size_t count, const tap_graph_site *site, int64_t flags,
+                     const int64_t *given, int64_t *numbers)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *list = list_tensors(tensors, count);
+    if (!list || save_objects(list, site, flags, given, numbers) < 0)
+        lose_value(site);
+    Py_XDECREF(list);
+    PyGILState_Release(gil);
+}
+
+/* What the user's predicate says; yes where it cannot be asked. Needs the GIL. */
+static bool ask_about(PyObject *list, const tap_graph_site *site)
+{
+    PyObject *answer = list && ask_python ? PyObject_CallFunction(ask_python, "sO", graph_site_text(site), list) : NULL;
+    bool no = answer == Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return !no;
+}
+
+static bool is_wanted(const handle *tensors, size_t count, const tap_graph_site *site)
+{
+    if (!recorder_has_predicate() || !site)
+        return true;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *list = list_tensors(tensors, count);
+    bool wanted = ask_about(list, site);
+    Py_XDECREF(list);
+    PyGILState_Release(gil);
+    return wanted;
+}
+
+/* --------------------------------------------------------------------------------------------------------- kernels */
 
 static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
 {
@@ -202,43 +315,52 @@ static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40] = "";
-    if (recorder_is_open()) {
+    if (recorder_is_open() && is_wanted(&x.tensor, 1, site)) {
         if (view_tensor(&x, device, sizeof device))
             save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
         else
-            tell_odd(site);
+            save_odd(&x.tensor, 1, site, (int64_t)stack[2], NULL, NULL);
     }
     leaf_free(&x);
 }
 
-static void save_list(handle list, const tap_graph_site *site, int64_t flags, int64_t *numbers)
+static void save_handles(const handle *tensors, size_t count, const tap_graph_site *site, int64_t flags,
+                         int64_t *numbers)
 {
-    size_t count = 0;
-    leaf *leaves = NULL;
-    tap_value *values = NULL;
+    leaf *leaves = calloc(count + 1, sizeof *leaves);
+    tap_value *values = calloc(count + 1, sizeof *values);
     char device[40] = "";
-    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES) {
-        leaves = calloc(count + 1, sizeof *leaves);
-        values = calloc(count + 1, sizeof *values);
-    }
     size_t got = 0;
-    bool whole = leaves && values;
-    for (; whole && got < count; got++) {
-        slot item;
-        if (torch.torch_list_get_item(list, got, &item))
+    for (; leaves && values && got < count; got++) {
+        leaves[got].tensor = tensors[got];
+        if (!view_tensor(&leaves[got], device, sizeof device))
             break;
-        leaves[got].tensor = (handle)item;
-        whole = view_tensor(&leaves[got], device, sizeof device);
         values[got] = leaves[got].value;
     }
-    if (whole && got == count)
+    if (leaves && values && got == count)
         save_leaves(site, values, count, flags, device[0] ? device : NULL, numbers);
-    else if (leaves)
-        tell_odd(site);
-    for (size_t i = 0; i < got; i++)
-        leaf_free(&leaves[i]);
+    else
+        save_odd(tensors, count, site, flags, NULL, numbers);
+    for (size_t i = 0; leaves && i < count; i++)
+        if (leaves[i].copy)
+            torch.aoti_torch_delete_tensor_object(leaves[i].copy);
     free(leaves);
     free(values);
+}
+
+static void save_list(handle list, const tap_graph_site *site, int64_t flags, int64_t *numbers)
+{
+    size_t count = 0, got = 0;
+    handle *tensors = NULL;
+    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES)
+        tensors = calloc(count + 1, sizeof *tensors);
+    for (slot item; tensors && got < count && !torch.torch_list_get_item(list, got, &item); got++)
+        tensors[got] = (handle)item;
+    if (tensors && got == count && is_wanted(tensors, count, site))
+        save_handles(tensors, count, site, flags, numbers);
+    for (size_t i = 0; i < got; i++)
+        torch.aoti_torch_delete_tensor_object(tensors[i]);
+    free(tensors);
     torch.torch_delete_list(list);
 }
 
@@ -274,7 +396,7 @@ static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
         if (view_tensor(&g, device, sizeof device))
             save_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
         else
-            tell_odd(site);
+            save_odd(&g.tensor, 1, site, 0, ticket.value.tensor.data, NULL);
     }
     leaf_free(&g);
     leaf_free(&ticket);
@@ -430,44 +552,24 @@ static PyObject *torch_schemas(PyObject *module, PyObject *unused)
 static PyObject *torch_op(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *list, *text, *given, *owner, *result = NULL;
+    PyObject *list, *text, *given, *owner;
     long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0};
     if (!PyArg_ParseTuple(args, "O!ULO", &PyList_Type, &list, &text, &flags, &given))
         return NULL;
     if (given != Py_None && !PyArg_ParseTuple(given, "LLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3]))
         return NULL;
-    size_t count = (size_t)PyList_Size(list), built = 0;
-    tap_tree *trees = calloc(count + 1, sizeof *trees);
-    tap_value *values = calloc(count + 1, sizeof *values);
     const char *utf8 = text_of(text, &owner);
-    int failure = !trees || !values || !utf8;
-    if ((!trees || !values) && !PyErr_Occurred())
-        PyErr_NoMemory();
-    const char *device = NULL;
-    for (; !failure && built < count; built++) {
-        failure = tree_build(&trees[built], PyList_GetItem(list, (Py_ssize_t)built)) < 0;
-        values[built] = trees[built].value;
-        if (trees[built].device)
-            device = PyUnicode_AsUTF8AndSize(trees[built].device, NULL);
-    }
-    if (!failure) {
-        const tap_graph_site *site = graph_site(utf8, strlen(utf8));
-        int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
-        PyThreadState *state = PyEval_SaveThread();
-        if (given != Py_None)
-            save_gradient(site, values, ticket, device);
-        else
-            save_leaves(site, values, count, flags & ~(1LL << 32), device, flags >> 32 & 1 ? ticket : NULL);
-        PyEval_RestoreThread(state);
-        result = Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
-                               (long long)ticket[3]);
-    }
-    for (size_t i = 0; i < built; i++)
-        tree_free(&trees[i]);
-    free(trees);
-    free(values);
+    const tap_graph_site *site = utf8 ? graph_site(utf8, strlen(utf8)) : NULL;
     Py_XDECREF(owner);
-    return result;
+    if (!site)
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
+    bool gradient = given != Py_None, wants = flags >> 32 & 1;
+    if (recorder_is_open() && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
+        save_objects(list, site, flags & ~(1LL << 32), gradient ? ticket : NULL, wants ? ticket : NULL) < 0)
+        lose_value(site);
+    return Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
+                         (long long)ticket[3]);
 }
 
 /* show(value, name) -> None: prints a tensor or array as tap_print does */

@@ -27,6 +27,7 @@ _FIELDS = (
     "argument",
     "suffix",
     "device",
+    "placements",
     "source",
     "line",
     "step",
@@ -63,7 +64,7 @@ class _Gradient:
         try:
             if not self.recorder.closed:
                 place = self.place(value)
-                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags)
+                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags, asked=True)
         except Exception as error:
             _say_once(f"the gradient of {self.name} was not recorded: {error}")
 
@@ -210,6 +211,38 @@ def _text(text: str) -> str:
     return text.replace("%", "%25").replace(";", "%3B")
 
 
+def _local(x: Any) -> Any:
+    """The part of a sharded tensor that this process holds; any other value as it is."""
+    return x.to_local() if _is_sharded(x) else x
+
+
+def _is_sharded(x: Any) -> bool:
+    return _state.sharded is not None and isinstance(x, _state.sharded)
+
+
+def _placements(tensors: list[Any]) -> str:
+    """How the first sharded tensor lies, as a field of a site."""
+    for x in tensors:
+        if _is_sharded(x):
+            return ";placements=" + _text(str(tuple(x.placements)))
+    return ""
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _where() -> str:
+    """File and line of the tap that Dynamo traces, as fields of a site; "" where it traces none."""
+    stack = torch._guards.TracingContext.extract_stack()
+    for frame in reversed(stack):
+        if not frame.filename.startswith(_PACKAGE):
+            return ";source=" + _text(frame.filename) + ";line=" + str(frame.lineno)
+    return ""
+
+
+_where._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while it is traced: its result is a constant
+
+
 def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
     """The tree of a nested value, as _site.c reads it; its tensors are appended to the list.
 
@@ -218,8 +251,6 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
     if isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray":
         if not isinstance(value, torch.Tensor):
             value = torch.as_tensor(value)
-        elif hasattr(value, "to_local"):
-            value = value.to_local()
         tensors.append(value)
         if only >= 0:
             return "T" if len(tensors) - 1 == only else "-"
@@ -277,33 +308,37 @@ def save_traced(
     site = _text(name)
     if step is not None:
         site = site + ";step=" + str(step)
+    if _state.source and fields.get("source") is None:
+        site = site + _where()
     for key in _FIELDS:
         if key in fields and fields[key] is not None:
             site = site + ";" + key + "=" + _text(str(fields[key]))
     bits = (_KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
-    if isinstance(value, torch.Tensor) and not hasattr(value, "to_local"):
-        if grad and value.requires_grad and not exporting:
-            ticket = torch.ops.tensortap.tap_ticket([value], site, bits | 1)
-            value.register_hook(_grad_hook(ticket, site))
-        else:
-            torch.ops.tensortap.tap(value, site, bits | (1 if value.requires_grad else 0))
-        return None
     tensors: list[Any] = []
     tree = _encode(value, tensors, grad and not exporting)
-    if "G" not in tree:
-        torch.ops.tensortap.tap_tree(tensors, site + ";tree=" + tree, bits)
+    placed = site + _placements(tensors)
+    given = [_local(x) for x in tensors]
+    if tree == "T":
+        torch.ops.tensortap.tap(given[0], placed, bits | (1 if value.requires_grad else 0))
         return None
-    ticket = torch.ops.tensortap.tap_ticket(tensors, site + ";tree=" + tree, bits)
+    if tree == "G":
+        ticket = torch.ops.tensortap.tap_ticket(given, placed, bits | 1)
+        value.register_hook(_grad_hook(ticket, site, ""))
+        return None
+    placed = placed + ";tree=" + tree
+    if "G" not in tree:
+        torch.ops.tensortap.tap_tree(given, placed, bits)
+        return None
+    ticket = torch.ops.tensortap.tap_ticket(given, placed, bits)
     for i, tensor in enumerate(tensors):
         if tensor.requires_grad:
-            place = _encode(value, [], False, i)
-            tensor.register_hook(_grad_hook(ticket, site + ";tree=" + place))
+            tensor.register_hook(_grad_hook(ticket, site, ";tree=" + _encode(value, [], False, i)))
     return None
 
 
-def _grad_hook(ticket: Any, site: str) -> Callable[[Any], None]:
+def _grad_hook(ticket: Any, site: str, place: str) -> Callable[[Any], None]:
     def hook(grad: Any) -> None:
-        torch.ops.tensortap.tap_grad(grad, ticket, site)
+        torch.ops.tensortap.tap_grad(_local(grad), ticket, site + _placements([grad]) + place)
 
     return hook
 
@@ -314,8 +349,9 @@ def save_grad(x: Any, name: str) -> Any:
         if not _state.recording or torch.compiler.is_exporting() or not x.requires_grad:
             return x
         y = x.view_as(x)
-        ticket = torch.ops.tensortap.tap_ticket([y], _text(name), _KINDS["grad"] << 8 | _SLOT)
-        y.register_hook(_grad_hook(ticket, _text(name)))
+        site = _text(name) + (_where() if _state.source else "")
+        ticket = torch.ops.tensortap.tap_ticket([_local(y)], site + _placements([y]), _KINDS["grad"] << 8 | _SLOT)
+        y.register_hook(_grad_hook(ticket, site, ""))
         return y
     return _save_grad_eager(x, name)
 
@@ -341,7 +377,58 @@ def print_traced(x: Any, name: str = "") -> None:
     tensors: list[Any] = []
     _encode(x, tensors, False)
     for tensor in tensors:
-        torch.ops.tensortap.tap_print(tensor, _text(name))
+        torch.ops.tensortap.tap_print(_local(tensor), _text(name))
+
+
+# ------------------------------------------------------------------------------------------- graphs asking for Python
+
+
+def _decode(text: str, at: int, tensors: list[Any]) -> tuple[Any, int]:
+    """A value of a tree that ``_encode`` wrote, and where the text goes on; named tuples and dataclasses as dicts."""
+    mark = text[at]
+    at += 1
+    if mark in "TGI":
+        return (int(tensors.pop(0)) if mark == "I" else tensors.pop(0)), at
+    if mark == "-" or mark == "n":
+        return None, at
+    if mark == "b":
+        return text[at] == "1", at + 1
+    end = text.index(";", at)
+    word, at = text[at:end], end + 1
+    if mark == "@":
+        return _decode(text, at, tensors)
+    if mark in _WORDS:
+        return _WORDS[mark](word), at
+    items: list[Any] = []
+    keys: list[str] = []
+    for _ in range(int(word)):
+        if mark == "d":
+            end = text.index(";", at)
+            keys.append(_plain(text[at:end]))
+            at = end + 1
+        item, at = _decode(text, at, tensors)
+        items.append(item)
+    return (dict(zip(keys, items)) if mark == "d" else tuple(items) if mark == "t" else items), at
+
+
+def _complex(word: str) -> complex:
+    real, _, imag = word.partition(",")
+    return complex(float(real), float(imag))
+
+
+def _plain(text: str) -> str:
+    return text.replace("%3B", ";").replace("%25", "%")
+
+
+_WORDS: dict[str, Callable[[str], Any]] = {"i": int, "f": float, "c": _complex, "s": _plain}
+
+
+def ask(site: str, tensors: list[Any]) -> bool:
+    """Does the predicate of the open recorder want the value of a tap inside a graph?"""
+    recorder = _core.current()
+    head, found, tree = site.partition(";tree=")
+    value = _decode(tree, 0, list(tensors))[0] if found else tensors[0]
+    return recorder is None or recorder.wanted(_plain(head.partition(";")[0]), value)
 
 
 # ------------------------------------------------------------------------------------------------------- installing
@@ -414,7 +501,7 @@ def _register_in_python(library: Any) -> None:
         _core.torch_op([g], site, 0, tuple(ticket.tolist()))
 
     def tap_print(x: Any, site: str) -> None:
-        _core.show(x, site.replace("%3B", ";").replace("%25", "%"))
+        _core.show(x, _plain(site))
 
     for schema, function in zip(_core.torch_schemas(), (tap, tap_tree, tap_ticket, tap_grad, tap_print)):
         library.define(schema)
@@ -427,7 +514,8 @@ def install() -> None:
         _register()
     except Exception as error:
         _core.say(f"torch {torch.__version__}: taps inside graphs are not available: {error}")
-    _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler))
+    make = getattr(getattr(torch._C, "_aoti", None), "alloc_tensor_by_stealing_from_void_ptr", None)
+    _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler), ask, make)
 
 
 def install_dynamo() -> None:
@@ -444,6 +532,13 @@ def install_dynamo() -> None:
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
     torch.compiler.substitute_in_graph(_printing.print, skip_signature_check=True)(print_traced)
+
+
+def install_sharded() -> None:
+    """Once torch.distributed.tensor is imported: a traced tensor is told by its type alone."""
+    from torch.distributed.tensor import DTensor
+
+    _state.sharded = DTensor
 
 
 def install_partitioner() -> None:
