@@ -36,6 +36,9 @@ _FIELDS = (
     "graph_id",
 )
 
+# torch before 2.10 refuses a hook on a value inside a graph
+_HOOKS_ARE_TRACED = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 10)
+
 # ------------------------------------------------------------------------------------------------ gradients in eager
 
 
@@ -291,6 +294,13 @@ def _encode_dict(value: dict[Any, Any], tensors: list[Any], grad: bool, only: in
     return "d" + str(len(items)) + ";" + "".join(items)
 
 
+def _is_exporting() -> bool:
+    """Before torch 2.10 Dynamo takes is_exporting for true in every graph."""
+    if _HOOKS_ARE_TRACED:
+        return bool(torch.compiler.is_exporting())
+    return bool(torch.compiler._is_exporting_flag)
+
+
 def save_traced(
     value: Any,
     name: str,
@@ -302,7 +312,7 @@ def save_traced(
     **fields: Any,
 ) -> None:
     """What ``save`` is inside a graph: one operator, with everything it needs in its arguments."""
-    exporting = torch.compiler.is_exporting()
+    exporting = _is_exporting()
     if not (_state.recording or exporting):
         return None
     site = _text(name)
@@ -323,7 +333,7 @@ def save_traced(
         return None
     if tree == "G":
         ticket = torch.ops.tensortap.tap_ticket(given, placed, bits | 1)
-        value.register_hook(_grad_hook(ticket, site, ""))
+        _add_hook(value, ticket, site, "")
         return None
     placed = placed + ";tree=" + tree
     if "G" not in tree:
@@ -332,8 +342,43 @@ def save_traced(
     ticket = torch.ops.tensortap.tap_ticket(given, placed, bits)
     for i, tensor in enumerate(tensors):
         if tensor.requires_grad:
-            tensor.register_hook(_grad_hook(ticket, site, ";tree=" + _encode(value, [], False, i)))
+            _add_hook(tensor, ticket, site, ";tree=" + _encode(value, [], False, i))
     return None
+
+
+def _add_hook(tensor: Any, ticket: Any, site: str, place: str) -> None:
+    """Traced: the gradient of a tensor goes to the place its ticket left."""
+    if tensor.is_leaf:
+        tensor.register_hook(_leaf_hook(tensor, ticket, site, place))
+    elif _HOOKS_ARE_TRACED:
+        tensor.register_hook(_grad_hook(ticket, site, place))
+    else:
+        hook_in_graph(tensor, ticket, site, place)
+
+
+def hook_in_graph(tensor: Any, ticket: Any, site: str, place: str) -> Any:
+    """For torch before 2.10: a node of Dynamo's graph, at which AOTAutograd traces the hook into the backward."""
+    tensor.register_hook(_grad_hook(ticket, site, place))
+    return ticket.view_as(ticket)
+
+
+def _leaf_hook(tensor: Any, ticket: Any, site: str, place: str) -> Callable[[Any], None]:
+    """A hook on a leaf stays until it is removed, and each call of the graph adds one: it goes after its gradient."""
+
+    def hook(grad: Any) -> None:
+        torch.ops.tensortap.tap_grad(_local(grad), ticket, site + _placements([grad]) + place)
+        if not torch.compiler.is_compiling():
+            _forget(tensor, ticket, place)
+
+    return hook
+
+
+def _forget(tensor: Any, ticket: Any, place: str) -> None:
+    hooks = tensor._backward_hooks or {}
+    for key, hook in list(hooks.items()):
+        inside = [cell.cell_contents for cell in getattr(hook, "__closure__", None) or ()]
+        if any(x is ticket for x in inside) and any(type(x) is str and x == place for x in inside):
+            del hooks[key]
 
 
 def _grad_hook(ticket: Any, site: str, place: str) -> Callable[[Any], None]:
@@ -346,12 +391,12 @@ def _grad_hook(ticket: Any, site: str, place: str) -> Callable[[Any], None]:
 def save_grad(x: Any, name: str) -> Any:
     """See ``tensortap.save_grad``."""
     if torch.compiler.is_compiling():
-        if not _state.recording or torch.compiler.is_exporting() or not x.requires_grad:
+        if not _state.recording or _is_exporting() or not x.requires_grad:
             return x
         y = x.view_as(x)
         site = _text(name) + (_where() if _state.source else "")
         ticket = torch.ops.tensortap.tap_ticket([_local(y)], site + _placements([y]), _KINDS["grad"] << 8 | _SLOT)
-        y.register_hook(_grad_hook(ticket, site, ""))
+        _add_hook(y, ticket, site, "")
         return y
     return _save_grad_eager(x, name)
 
@@ -526,9 +571,11 @@ def install_dynamo() -> None:
     if not hasattr(torch.compiler, "substitute_in_graph"):
         _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
         return
-    if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 10):
-        _core.say(f"torch {torch.__version__}: inside compiled graphs grad=True saves the value, not its gradient")
     from . import _printing
+
+    if not _HOOKS_ARE_TRACED:
+        torch._dynamo.allow_in_graph(hook_in_graph)
+        torch.fx.node.has_side_effect(hook_in_graph)
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
     torch.compiler.substitute_in_graph(_printing.print, skip_signature_check=True)(print_traced)
@@ -568,9 +615,11 @@ def install_checkpointing() -> None:
                 continue
             where = {"is_forward": "must_be_in_forward", "is_backward": "must_be_in_backward"}
             tag = node.meta.get("partitioner_tag", "is_forward")
-            node.meta["partitioner_tag"] = where.get(tag, tag)
+            is_ticket = node.target is torch.ops.tensortap.tap_ticket.default
+            if _HOOKS_ARE_TRACED or not is_ticket:  # older ones lose a saved value that is marked so
+                node.meta["partitioner_tag"] = where.get(tag, tag)
             if "recompute" in node.meta:
-                if node.target is torch.ops.tensortap.tap_ticket.default:
+                if is_ticket:
                     node.meta["recompute"] = save
                 else:
                     del node.meta["recompute"]
@@ -593,13 +642,15 @@ def _in_order(op: Any) -> Callable[..., Any]:
     from torch._inductor.virtualized import V
     from torch.utils._pytree import tree_map
 
+    def wrap(x: Any) -> Any:
+        if not isinstance(x, ir.IRNode):
+            return x
+        return x.wrap_for_lowering() if hasattr(x, "wrap_for_lowering") else ir.TensorBox.create(x)
+
     def lower(*args: Any, **kwargs: Any) -> Any:
         graph = V.graph
         before = len(graph.operations)
-        result = tree_map(
-            lambda x: x.wrap_for_lowering() if isinstance(x, ir.IRNode) else x,
-            ir.FallbackKernel.create(op, *args, **kwargs),
-        )
+        result = tree_map(wrap, ir.FallbackKernel.create(op, *args, **kwargs))
         made = graph.operations[before:]
         previous = graph.__dict__.get("_tensortap_last")
         for operation in made:
