@@ -331,10 +331,13 @@ def declare(name: str, kind: str = "forward") -> None:
 
 
 def flush(timeout: float | None = None) -> None:
-    """Return when everything saved before is in its files; ``timeout`` in seconds, None: while there is progress."""
-    recorder = _core.current()
-    if recorder is not None:
-        recorder.flush(-1.0 if timeout is None else timeout)
+    """Return when everything saved before is in its files; ``timeout`` in seconds, None: while there is progress.
+
+    Files that ``tensortap.compat`` writes for other tools' calls count too.
+    """
+    for recorder in list(_open):
+        if not recorder.closed:
+            recorder.flush(-1.0 if timeout is None else timeout)
 
 
 def close() -> None:

@@ -354,6 +354,30 @@ void graph_site_announce(tap_recorder *rec, const tap_graph_site *site, const ta
     save_any(rec, site, leaves, &info, true);
 }
 
+size_t graph_site_gradients(const tap_graph_site *site)
+{
+    size_t count = site->nodes ? 0 : 1;
+    for (size_t i = 0; i < site->nodes; i++)
+        count += site->marks[i] == 'G';
+    return count;
+}
+
+void graph_site_gone(tap_recorder *rec, const tap_graph_site *site, int64_t step, uint32_t call)
+{
+    tap_value *nothing = calloc(site->leaves + 1, sizeof *nothing);
+    tap_save_info info = site->info;
+    info.kind = TAP_KIND_GRAD;
+    info.flags = TAP_SAVE_SLOT_GONE;
+    info.has_step = info.has_call = true;
+    info.step = step;
+    info.call = call;
+    for (size_t i = 0; nothing && i < site->leaves; i++)
+        nothing[i].type = TAP_VALUE_NONE;
+    if (nothing)
+        save_any(rec, site, nothing, &info, true);
+    free(nothing);
+}
+
 void graph_site_gradient(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaf, int64_t step,
                          uint32_t call, const char *device)
 {

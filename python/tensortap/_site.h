@@ -22,6 +22,10 @@ void graph_site_lose(tap_recorder *rec, const tap_graph_site *site);
 /* Announces the gradients of the leaves marked "G" (of the one leaf where there is no tree). */
 void graph_site_announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves,
                          const tap_saved *saved);
+/* How many gradients that is. */
+size_t graph_site_gradients(const tap_graph_site *site);
+/* No gradient is going to come any more for what was announced and did not come. */
+void graph_site_gone(tap_recorder *rec, const tap_graph_site *site, int64_t step, uint32_t call);
 /* Saves a gradient with the numbers of its forward. */
 void graph_site_gradient(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaf, int64_t step,
                          uint32_t call, const char *device);

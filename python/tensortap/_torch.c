@@ -12,6 +12,7 @@
 #include "_site.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
 typedef int32_t failed;  /* what the shim's functions return */
 typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
 
-enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
+enum { TICKET = 5, MAX_LEAVES = 4096, DEVICE_CPU = 0, TICKET_BUCKETS = 256 };
 #define TICKET_MAGIC 0x7461705F7469636Bll
 
 /* Everything taken from libtorch. X(result, name, parameters) */
@@ -61,6 +62,11 @@ static struct {
 #undef X
     int (*graph_task)(void); /* number of the backward pass this thread works for, -1: none; may be NULL */
     bool (*grad_enabled)(void); /* may be NULL */
+    /* a tensor over memory of ours, which tells when it goes; may be NULL */
+    failed (*torch_from_blob)(void *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int64_t offset,
+                              int32_t dtype, int32_t device, int32_t index, handle *out, int32_t layout,
+                              const uint8_t *opaque, int64_t opaque_size, void (*deleter)(void *data, void *context),
+                              void *context);
     bool ready;
 } torch;
 
@@ -156,6 +162,72 @@ static const tap_graph_site *read_site(handle string)
     return site;
 }
 
+/* Tickets whose gradients are awaited: when one goes before they came, they are given up, so that nobody waits on. The
+ * numbers of a ticket are a magic one, the recorder's, the step, the call and its own. */
+typedef struct ticket {
+    struct ticket *next;
+    int64_t id, serial, step;
+    uint32_t call;
+    size_t awaited; /* gradients that did not come yet */
+    const tap_graph_site *site;
+} ticket;
+
+static ticket *tickets[TICKET_BUCKETS];
+static int64_t last_ticket;
+static pthread_mutex_t tickets_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int64_t ticket_add(const tap_graph_site *site, const int64_t *numbers)
+{
+    ticket *self = calloc(1, sizeof *self);
+    if (!self)
+        return 0;
+    *self = (ticket){.serial = numbers[1], .step = numbers[2], .call = (uint32_t)numbers[3], .site = site,
+                     .awaited = graph_site_gradients(site)};
+    pthread_mutex_lock(&tickets_lock);
+    self->id = ++last_ticket;
+    ticket **bucket = &tickets[self->id % TICKET_BUCKETS];
+    self->next = *bucket;
+    *bucket = self;
+    pthread_mutex_unlock(&tickets_lock);
+    return self->id;
+}
+
+static ticket **ticket_find(int64_t id)
+{
+    ticket **at = &tickets[(uint64_t)id % TICKET_BUCKETS];
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+static void ticket_came(int64_t id)
+{
+    pthread_mutex_lock(&tickets_lock);
+    ticket *self = *ticket_find(id);
+    if (self && self->awaited)
+        self->awaited--;
+    pthread_mutex_unlock(&tickets_lock);
+}
+
+/* The ticket's tensor is gone: no gradient can come any more. */
+static void ticket_drop(int64_t id)
+{
+    pthread_mutex_lock(&tickets_lock);
+    ticket **link = ticket_find(id), *self = *link;
+    if (self)
+        *link = self->next;
+    pthread_mutex_unlock(&tickets_lock);
+    if (!self)
+        return;
+    uint64_t serial;
+    tap_recorder *rec = self->awaited ? recorder_enter(&serial) : NULL;
+    if (rec && self->serial == (int64_t)serial)
+        graph_site_gone(rec, self->site, self->step, self->call);
+    if (self->awaited)
+        recorder_leave();
+    free(self);
+}
+
 /* Saves the values and, where a ticket is wanted, announces the gradients. numbers: TICKET of them, or NULL. */
 static void save_leaves(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
                         const char *device, int64_t *numbers)
@@ -169,8 +241,11 @@ static void save_leaves(const tap_graph_site *site, const tap_value *values, siz
             numbers[1] = (int64_t)serial;
             numbers[2] = saved.step;
             numbers[3] = saved.call;
-            if (!torch_in_recompute() && flags >> 8 == TAP_KIND_FORWARD) /* else it is itself an announcement */
-                graph_site_announce(rec, site, values, &saved);
+            if (!torch_in_recompute()) {
+                numbers[4] = ticket_add(site, numbers);
+                if (!(flags & TAP_SAVE_SLOT)) /* else it is itself the announcement */
+                    graph_site_announce(rec, site, values, &saved);
+            }
         }
     }
     recorder_leave();
@@ -181,8 +256,10 @@ static void save_gradient(const tap_graph_site *site, const tap_value *value, co
 {
     uint64_t serial;
     tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial)
+    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial) {
         graph_site_gradient(rec, site, value, numbers[2], (uint32_t)numbers[3], device);
+        ticket_came(numbers[4]);
+    }
     recorder_leave();
 }
 
@@ -371,35 +448,56 @@ static void kernel_tree(slot *stack, uint64_t inputs, uint64_t outputs)
     save_list((handle)stack[0], site, (int64_t)stack[2], NULL);
 }
 
+static void on_ticket_gone(void *data, void *context)
+{
+    (void)context;
+    ticket_drop(((int64_t *)data)[4]);
+    free(data);
+}
+
+static handle ticket_tensor(const int64_t *numbers)
+{
+    int64_t size = TICKET, stride = 1;
+    int32_t dtype = torch.aoti_torch_dtype_int64();
+    handle tensor = NULL;
+    void *data = torch.torch_from_blob ? malloc(TICKET * sizeof *numbers) : NULL;
+    if (data) {
+        memcpy(data, numbers, TICKET * sizeof *numbers);
+        if (!torch.torch_from_blob(data, 1, &size, &stride, 0, dtype, DEVICE_CPU, -1, &tensor, 0, NULL, 0,
+                                   on_ticket_gone, data))
+            return tensor;
+        free(data);
+    }
+    if (torch.aoti_torch_empty_strided(1, &size, &stride, dtype, DEVICE_CPU, 0, &tensor) == 0 &&
+        torch.aoti_torch_get_data_ptr(tensor, &data) == 0)
+        memcpy(data, numbers, TICKET * sizeof *numbers);
+    return tensor;
+}
+
 static void kernel_ticket(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
-    int64_t numbers[TICKET] = {TICKET_MAGIC}, size = TICKET, stride = 1;
+    int64_t numbers[TICKET] = {TICKET_MAGIC};
     const tap_graph_site *site = read_site((handle)stack[1]);
     save_list((handle)stack[0], site, (int64_t)stack[2], numbers);
-    handle ticket = NULL;
-    void *data;
-    if (torch.aoti_torch_empty_strided(1, &size, &stride, torch.aoti_torch_dtype_int64(), DEVICE_CPU, 0, &ticket) == 0 &&
-        torch.aoti_torch_get_data_ptr(ticket, &data) == 0)
-        memcpy(data, numbers, sizeof numbers);
-    stack[0] = (slot)ticket;
+    stack[0] = (slot)ticket_tensor(numbers);
 }
 
 static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
-    leaf g = {.tensor = (handle)stack[0]}, ticket = {.tensor = (handle)stack[1]};
+    leaf g = {.tensor = (handle)stack[0]}, numbers = {.tensor = (handle)stack[1]};
     const tap_graph_site *site = read_site((handle)stack[2]);
     char device[40] = "", unused[40];
-    if (recorder_is_open() && view_tensor(&ticket, unused, sizeof unused) && ticket.value.tensor.ndim == 1 &&
-        ticket.value.tensor.shape[0] == TICKET) {
+    if (recorder_is_open() && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
+        numbers.value.tensor.shape[0] == TICKET) {
         if (view_tensor(&g, device, sizeof device))
-            save_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
+            save_gradient(site, &g.value, numbers.value.tensor.data, device[0] ? device : NULL);
         else
-            save_odd(&g.tensor, 1, site, 0, ticket.value.tensor.data, NULL);
+            save_odd(&g.tensor, 1, site, 0, numbers.value.tensor.data, NULL);
     }
     leaf_free(&g);
-    leaf_free(&ticket);
+    leaf_free(&numbers);
 }
 
 /* --------------------------------------------------------------------------------------------------------- printing */
@@ -492,6 +590,7 @@ static const char *find_symbols(void *library)
     /* C++, so it may be gone one day: recomputation is not marked then */
     torch.graph_task = (int (*)(void))dlsym(library, "_ZN5torch8autograd25get_current_graph_task_idEv");
     torch.grad_enabled = (bool (*)(void))dlsym(library, "aoti_torch_grad_mode_is_enabled");
+    memcpy(&torch.torch_from_blob, &(void *){dlsym(library, "torch_from_blob")}, sizeof torch.torch_from_blob);
 #define X(result, name, parameters)                                                                                  \
     torch.name = (result(*) parameters)dlsym(library, #name);                                                        \
     if (!torch.name)                                                                                                 \
@@ -553,23 +652,36 @@ static PyObject *torch_op(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *list, *text, *given, *owner;
-    long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0};
+    long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0, 0};
     if (!PyArg_ParseTuple(args, "O!ULO", &PyList_Type, &list, &text, &flags, &given))
         return NULL;
-    if (given != Py_None && !PyArg_ParseTuple(given, "LLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3]))
+    if (given != Py_None && !PyArg_ParseTuple(given, "LLLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4]))
         return NULL;
     const char *utf8 = text_of(text, &owner);
     const tap_graph_site *site = utf8 ? graph_site(utf8, strlen(utf8)) : NULL;
     Py_XDECREF(owner);
     if (!site)
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
+    int64_t own[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
     bool gradient = given != Py_None, wants = flags >> 32 & 1;
     if (recorder_is_open() && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
-        save_objects(list, site, flags & ~(1LL << 32), gradient ? ticket : NULL, wants ? ticket : NULL) < 0)
+        save_objects(list, site, flags & ~(1LL << 32), gradient ? own : NULL, wants ? own : NULL) < 0)
         lose_value(site);
-    return Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
-                         (long long)ticket[3]);
+    return Py_BuildValue("(LLLLL)", (long long)own[0], (long long)own[1], (long long)own[2], (long long)own[3],
+                         (long long)own[4]);
+}
+
+/* torch_drop(number of a ticket) -> None: its tensor is gone */
+static PyObject *torch_drop(PyObject *module, PyObject *number)
+{
+    (void)module;
+    long long id = PyLong_AsLongLong(number);
+    if (id == -1 && PyErr_Occurred())
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    ticket_drop(id);
+    PyEval_RestoreThread(state);
+    Py_RETURN_NONE;
 }
 
 /* show(value, name) -> None: prints a tensor or array as tap_print does */
@@ -599,11 +711,19 @@ static PyMethodDef module_methods[] = {
     {"torch_register", torch_register, METH_O, "torch_register(path) -> str | None: why the operators are not there."},
     {"torch_schemas", torch_schemas, METH_NOARGS, "torch_schemas() -> list[str]"},
     {"torch_op", torch_op, METH_VARARGS, "torch_op(tensors, site, flags, ticket) -> tuple: the kernels, from Python."},
+    {"torch_drop", torch_drop, METH_O, "torch_drop(number) -> None: the tensor of a ticket is gone."},
     {"show", show, METH_VARARGS, "show(value, name) -> None: print a tensor."},
     {NULL, NULL, 0, NULL},
 };
 
+/* Another thread may have held it. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&tickets_lock, NULL);
+}
+
 int torch_init(PyObject *module)
 {
+    pthread_atfork(NULL, NULL, after_fork_in_child);
     return PyModule_AddFunctions(module, module_methods);
 }

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -368,12 +369,13 @@ def _leaf_hook(tensor: Any, ticket: Any, site: str, place: str) -> Callable[[Any
     def hook(grad: Any) -> None:
         torch.ops.tensortap.tap_grad(_local(grad), ticket, site + _placements([grad]) + place)
         if not torch.compiler.is_compiling():
-            _forget(tensor, ticket, place)
+            forget(tensor, ticket, place)
 
     return hook
 
 
-def _forget(tensor: Any, ticket: Any, place: str) -> None:
+def forget(tensor: Any, ticket: Any, place: str) -> None:
+    """Take the hook of a ticket and a place off a leaf tensor."""
     hooks = tensor._backward_hooks or {}
     for key, hook in list(hooks.items()):
         inside = [cell.cell_contents for cell in getattr(hook, "__closure__", None) or ()]
@@ -504,7 +506,7 @@ def _nothing(*args: Any) -> None:
 
 
 def _fake_ticket(*args: Any) -> Any:
-    return torch.empty(4, dtype=torch.int64, device="cpu")
+    return torch.empty(5, dtype=torch.int64, device="cpu")
 
 
 _FAKES: dict[str, Callable[..., Any]] = {
@@ -532,6 +534,17 @@ def _batched(name: str) -> Callable[..., Any]:
     return rule
 
 
+def told_when_gone(numbers: Sequence[int], then: Callable[[], None]) -> Any:
+    """A tensor of numbers that calls a function when its memory goes."""
+    try:
+        import numpy
+    except ImportError:
+        return torch.tensor(numbers)
+    memory = numpy.array(numbers, dtype=numpy.int64)
+    weakref.finalize(memory, then).atexit = False
+    return torch.from_numpy(memory)
+
+
 def _register_in_python(library: Any) -> None:
     def tap(x: Any, site: str, flags: int) -> None:
         _core.torch_op([x], site, flags, None)
@@ -540,7 +553,8 @@ def _register_in_python(library: Any) -> None:
         _core.torch_op(list(xs), site, flags, None)
 
     def tap_ticket(xs: list[Any], site: str, flags: int) -> Any:
-        return torch.tensor(_core.torch_op(list(xs), site, flags | _WANTS_TICKET, None))
+        numbers = _core.torch_op(list(xs), site, flags | _WANTS_TICKET, None)
+        return told_when_gone(numbers, lambda: _core.torch_drop(numbers[4]))
 
     def tap_grad(g: Any, ticket: Any, site: str) -> None:
         _core.torch_op([g], site, 0, tuple(ticket.tolist()))

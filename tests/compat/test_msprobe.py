@@ -216,3 +216,16 @@ def test_compiled_as_eager(tmp_path: pathlib.Path, script: RunScript, backend: s
         trees[each] = {path.parts[-3]: json.loads(path.read_text())["data"] for path in tmp_path.glob(f"dp_{each}/*/*/debug.json")}
     assert len(trees["none"]) == 2 and trees["none"] == trees[backend]
     assert trees["none"]["step0"]["h_grad.1.debug"]["Max"] == 2
+
+
+def test_flush_reaches_every_recorder(tmp_path: pathlib.Path, script: RunScript) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({"task": "tensor", "dump_path": "dp", "level": "debug", "async_dump": True}))
+    script(HEAD + """
+import tensortap, glob
+d = PrecisionDebugger('c.json')
+d.save(torch.arange(1000.0), 'x', save_backward=False)
+tensortap.flush()
+found = json.load(open(glob.glob("dp/step0/*/debug.json")[0]))["data"]["x.0.debug"]
+assert torch.load(glob.glob("dp/step0/*/dump_tensor_data/" + found["data_name"])[0]).tolist() == torch.arange(1000.0).tolist()
+os._exit(0)
+""")
