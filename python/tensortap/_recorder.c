@@ -467,7 +467,7 @@ static const struct {
     {"distributed", 'b', offsetof(tap_options, distributed)},
     {"writer", 's', offsetof(tap_options, writer)},
     {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
-    {"checksum", 'b', offsetof(tap_options, checksum)},
+    {"checksum", 'i', offsetof(tap_options, checksum)},
     {"framework", 's', offsetof(tap_options, framework)},
     {"first_step", 'q', offsetof(tap_options, first_step)},
 };

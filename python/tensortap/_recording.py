@@ -17,6 +17,7 @@ _MODES = {"new": 0, "append": 1, "replace": 2}
 _KEEP = {"stats": 1, "tensor": 2, "both": 3, "health": 4}
 _FULL = {"block": 0, "stats": 1, "drop": 2}
 _DURABILITY = {"process": 0, "flush": 1, "save": 2}
+_CHECKSUM = {"crc32": 1, "xor": 2}
 _RING = {"auto": 0, "memory": 1, "file": 2}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -146,7 +147,7 @@ _CONVERT: dict[str, Any] = {
     "freeze_on_nan": _flag,
     "distributed": _flag,
     "asynchronous": _flag,
-    "checksum": _flag,
+    "checksum": lambda v: _CHECKSUM[v] if v in _CHECKSUM else _flag(v),
     "source": _flag,
 }
 _TEXTS = ("layout", "writer", "framework")
@@ -178,7 +179,7 @@ def record(
     distributed: bool | None = None,
     writer: str | None = None,
     asynchronous: bool | None = None,
-    checksum: bool | None = None,
+    checksum: bool | Literal["crc32", "xor"] | None = None,
     framework: str | None = None,
     first_step: int | None = None,
     source: bool | None = None,
