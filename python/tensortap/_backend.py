@@ -204,6 +204,7 @@ class _Reader:
             return
         if self.is_arithmetic(node, value):
             spec = self.graph.const(value) if type(value) is int else self.size(value)
+            assert spec is not None
             self.refs[node] = self.graph.integer(spec)
             return
         many = isinstance(value, list | tuple)
@@ -231,7 +232,7 @@ class _Reader:
                 self.outputs = tuple(self.argument(list(results) if isinstance(results, list | tuple) else [results]))
             else:
                 raise RuntimeError(
-                    f"node {node.name}: a {node.op} node is not something a traced graph has; compile with torch.compile"
+                    f"node {node.name}: a traced graph has no {node.op} nodes; compile the model with torch.compile"
                 )
 
 
@@ -261,7 +262,8 @@ def _named(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     names, defaults = schema
     given = dict(zip(names, args))
     return tuple(
-        (name, given[name] if name in given else kwargs[name] if name in kwargs else defaults.get(name)) for name in names
+        (name, given[name] if name in given else kwargs[name] if name in kwargs else defaults.get(name))
+        for name in names
     )
 
 

@@ -68,6 +68,8 @@ void sinks_after_fork(void);
 void sinks_step(bool own_too);
 /* The number of the next file where one count serves all directories (troubleshooter). */
 uint32_t next_file_id(void);
+/* Does the process's recorder ask the user about every value? */
+bool recorder_has_predicate(void);
 
 /* Does torch's autograd run forward code in this thread, during a backward pass? */
 bool torch_in_recompute(void);
@@ -79,5 +81,7 @@ int reader_init(PyObject *module);
 int torch_init(PyObject *module);
 int engine_init(PyObject *module);
 int mindspore_init(PyObject *module);
+/* What the operators call in Python: ask(site, tensors) for the predicate, make(capsule of a handle) for a tensor. */
+void torch_on_python(PyObject *ask, PyObject *make);
 
 #endif

@@ -30,6 +30,13 @@ static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, o
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
+static atomic_bool open_predicate; /* what code without the GIL sees of current->predicate */
+
+bool recorder_has_predicate(void)
+{
+    return atomic_load_explicit(&open_predicate, memory_order_relaxed);
+}
+
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
 #define WITHOUT_GIL(r, call)                                                                                         \
     do {                                                                                                             \
@@ -49,10 +56,10 @@ static PyObject *closed_error(void)
 /* ----------------------------------------------------------------------------------------------------------- save */
 
 enum keyword { K_VALUE, K_NAME, K_KIND, K_STEP, K_CALL, K_REPLAY, K_MODULE, K_GRAPH, K_NODE, K_GRAPH_ID, K_ARGUMENT,
-               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_PATH, K_GRAD, K_NUMBERS, K_COUNT };
+               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_PATH, K_GRAD, K_NUMBERS, K_ASKED, K_COUNT };
 static const char *const KEYWORDS[K_COUNT] = {"value", "name", "kind", "step", "call", "replay", "module", "graph", "node",
                                               "graph_id", "argument", "suffix", "stamp_us", "flags", "device", "source",
-                                              "line", "path", "grad", "numbers"};
+                                              "line", "path", "grad", "numbers", "asked"};
 static PyObject *keywords[K_COUNT]; /* interned */
 enum { POSITIONAL = 4 };
 
@@ -214,11 +221,34 @@ static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, c
         tap_save_value(rec, name, &tree->value, info);
 }
 
+/* Says in `named` where the tap is, unless the caller did. 0, or -1 with an exception. */
+static int name_source(PyObject *named, const tap_save_info *info)
+{
+    if (!info->source || PyDict_GetItem(named, keywords[K_SOURCE]))
+        return 0;
+    PyObject *source = PyUnicode_FromString(info->source), *line = PyLong_FromLong(info->line);
+    int bad = !source || !line || PyDict_SetItem(named, keywords[K_SOURCE], source) < 0 ||
+              PyDict_SetItem(named, keywords[K_LINE], line) < 0;
+    Py_XDECREF(source);
+    Py_XDECREF(line);
+    return bad ? -1 : 0;
+}
+
 /* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
-static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const tap_save_info *info)
 {
     PyErr_Clear();
-    return core_call(save_traced, args, nargs, kwnames);
+    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
+    int bad = !positional || !named;
+    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
+        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
+        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
+    if (!bad && name_source(named, info) == 0)
+        result = PyObject_Call(save_traced, positional, named);
+    Py_XDECREF(positional);
+    Py_XDECREF(named);
+    return result;
 }
 
 /* A forward that a backward pass runs again. Only then is Python asked whether it is activation checkpointing. */
@@ -275,10 +305,16 @@ static PyObject *add_gradients(recorder *self, PyObject **values, const tap_save
     Py_RETURN_NONE;
 }
 
-/* The user's own filter. One that fails is told once and says yes. */
-static bool is_wanted(PyObject *predicate, PyObject **values)
+/* Is an exported graph being made? It is for other processes, which may record. */
+static bool is_exporting(void)
 {
-    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, values[K_NAME], values[K_VALUE], NULL);
+    return export_flags && PyDict_GetItem(export_flags, str_exporting) == Py_True && save_traced;
+}
+
+/* The user's own filter. One that fails is told once and says yes. */
+static bool is_wanted(PyObject *predicate, PyObject *name, PyObject *value)
+{
+    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, name, value, NULL);
     int yes = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
     if (yes >= 0)
@@ -297,7 +333,8 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     if (parse(args, nargs, kwnames, values) < 0)
         return NULL;
     tap_saved saved = {.wanted = false};
-    if (self->predicate && !is_wanted(self->predicate, values))
+    if (self->predicate && !values[K_ASKED] && !is_exporting() &&
+        !is_wanted(self->predicate, values[K_NAME], values[K_VALUE]))
         Py_RETURN_NONE;
     const char *name = text_of(values[K_NAME], &name_owner);
     if (!name)
@@ -318,7 +355,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
         goto done;
     if (tree_build(&tree, values[K_VALUE]) < 0) {
         if (save_traced && PyErr_ExceptionMatches(traced_type))
-            result = save_into_graph(args, nargs, kwnames);
+            result = save_into_graph(args, nargs, kwnames, &info);
         else if (PyErr_ExceptionMatches(PyExc_RuntimeError))
             result = lose_value(self, name, &info);
         goto done;
@@ -364,9 +401,11 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 {
     (void)module;
     if (!current) {
-        /* an exported graph is for other processes, which may record */
-        if (export_flags && PyDict_GetItem(export_flags, str_exporting) == Py_True && save_traced)
-            return save_into_graph(args, nargs, kwnames);
+        if (is_exporting()) {
+            tap_save_info info = {.source = NULL};
+            fill_source(&info);
+            return save_into_graph(args, nargs, kwnames, &info);
+        }
         if (first_miss_done)
             Py_RETURN_NONE;
         first_miss_done = 1;
@@ -416,7 +455,7 @@ static const struct {
     {"distributed", 'b', offsetof(tap_options, distributed)},
     {"writer", 's', offsetof(tap_options, writer)},
     {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
-    {"checksum", 'b', offsetof(tap_options, checksum)},
+    {"checksum", 'i', offsetof(tap_options, checksum)},
     {"framework", 's', offsetof(tap_options, framework)},
     {"first_step", 'q', offsetof(tap_options, first_step)},
 };
@@ -519,6 +558,7 @@ static tap_status close_recorder(recorder *self, tap_error *err)
         was_current = (PyObject *)current;
         current = NULL;
         tap_set_default_recorder(NULL);
+        atomic_store(&open_predicate, false);
     }
     PyThreadState *state = PyEval_SaveThread();
     sinks_forget(rec);
@@ -646,6 +686,15 @@ static PyObject *recorder_wants(PyObject *object, PyObject *name)
     return PyBool_FromLong(yes);
 }
 
+static PyObject *recorder_wanted(PyObject *object, PyObject *args)
+{
+    recorder *self = (recorder *)object;
+    PyObject *name, *value;
+    if (!PyArg_ParseTuple(args, "UO", &name, &value))
+        return NULL;
+    return PyBool_FromLong(!self->predicate || is_wanted(self->predicate, name, value));
+}
+
 static PyObject *recorder_set_enabled(PyObject *object, PyObject *value)
 {
     recorder *self = (recorder *)object;
@@ -693,6 +742,12 @@ static PyObject *get_current_step(PyObject *object, void *unused)
     return self->rec ? PyLong_FromLongLong(tap_current_step(self->rec)) : closed_error();
 }
 
+static PyObject *get_source(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((recorder *)object)->source);
+}
+
 static PyObject *get_closed(PyObject *object, void *unused)
 {
     (void)unused;
@@ -716,6 +771,7 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
+    atomic_store(&open_predicate, current->predicate != NULL);
     sink_publish(NULL, current->rec);
     Py_RETURN_NONE;
 }
@@ -756,13 +812,14 @@ static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
     Py_RETURN_NONE;
 }
 
-/* on_torch(save_traced, save_gradients, is_recompute, flags) -> None: what torch's part of the package adds. */
+/* on_torch(save_traced, save_gradients, is_recompute, flags, ask, make) -> None: what torch's part of the package adds. */
 static PyObject *module_on_torch(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *traced, *gradients, *again, *flags;
-    if (!PyArg_ParseTuple(args, "OOOO!", &traced, &gradients, &again, &PyDict_Type, &flags))
+    PyObject *traced, *gradients, *again, *flags, *ask, *make;
+    if (!PyArg_ParseTuple(args, "OOOO!OO", &traced, &gradients, &again, &PyDict_Type, &flags, &ask, &make))
         return NULL;
+    torch_on_python(ask, make);
     save_traced = Py_NewRef(traced);
     save_gradients = Py_NewRef(gradients);
     is_recompute = Py_NewRef(again);
@@ -839,6 +896,7 @@ static PyMethodDef recorder_methods[] = {
     {"declare", FAST(recorder_declare), METH_VARARGS | METH_KEYWORDS,
      "declare(name, kind='forward') -> None: announce a name; verify reports it when no value ever comes."},
     {"wants", recorder_wants, METH_O, "wants(name) -> bool: would a save of this name be kept now?"},
+    {"wanted", recorder_wanted, METH_VARARGS, "wanted(name, value) -> bool: what the predicate says."},
     {"set_enabled", recorder_set_enabled, METH_O, "set_enabled(yes) -> None: pause or resume."},
     {"counts", recorder_counts, METH_NOARGS, "counts() -> dict: what was saved, left out and lost so far."},
     {"last_error", recorder_error, METH_NOARGS, "last_error() -> str | None: why a save last failed."},
@@ -847,6 +905,7 @@ static PyMethodDef recorder_methods[] = {
 
 static PyGetSetDef recorder_getset[] = {
     {"current_step", get_current_step, NULL, "Number of the step that is being recorded.", NULL},
+    {"records_source", get_source, NULL, "Whether the file and line of each save are recorded.", NULL},
     {"closed", get_closed, NULL, "Whether close was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
