@@ -754,6 +754,7 @@ typedef struct tap_engine_counts {
     int32_t plans;               /* made so far */
     uint64_t runs;
     uint64_t arena_bytes;        /* of the newest plan */
+    uint64_t plan_nanoseconds;   /* spent on making plans */
 } tap_engine_counts;
 TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */
@@ -773,6 +774,44 @@ typedef struct tap_op_info {
 TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
 /* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
 TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
+
+/* An operator of your own, in a shared library that exports
+ *     tap_status tap_library_init(const tap_library *library, tap_error *err);
+ * which calls library->add for each of its operators. tap_op_load (Python: tensortap.load_library) reads it into a
+ * running process; nothing is built again. examples/operator has one. */
+typedef struct tap_op_args {
+    int nin, nout, nattrs, threads;
+    const tap_tensor *in;  /* dtype NONE: left out; in a shape rule data is NULL */
+    tap_tensor *out;       /* in run: all set; in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
+    const tap_arg *attrs;  /* in the order of the row */
+} tap_op_args;
+
+typedef struct tap_op_desc {
+    size_t size;          /* sizeof(tap_op_desc) */
+    const char *name;     /* "Scale"; not one of the table's */
+    const char *inputs;   /* "x, weight?, xs*" */
+    const char *attrs;    /* "factor:float=1.0, axes:ints" */
+    const char *outputs;  /* "y" */
+    const char *dtypes;   /* kinds of element: "BUIFC"; NULL: any */
+    const char *doc;      /* one line */
+    const char *target;   /* the framework's operator that means it: "mylib.scale.default" */
+    const char *bindings; /* parameters whose arguments have other names there: "x=self, factor=2" */
+    /* dtype, ndim and sizes of the outputs from the inputs; the engine compares them with what the framework says. */
+    tap_status (*shape)(const tap_op_args *args, tap_error *err);
+    /* Any strides; called from several threads at once. */
+    tap_status (*run)(const tap_op_args *args, tap_error *err);
+} tap_op_desc;
+
+typedef struct tap_library {
+    size_t size;
+    tap_status (*add)(const tap_op_desc *op, tap_error *err);
+    tap_status (*fail)(tap_error *err, tap_status status, const char *message); /* fills err, returns status */
+    void (*parallel)(int threads, int64_t count, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end),
+                     void *user); /* pieces of at least grain on the threads the framework uses too */
+} tap_library;
+
+TAP_API tap_status tap_op_add(const tap_op_desc *op, tap_error *err);
+TAP_API tap_status tap_op_load(const char *path, tap_error *err);
 
 /* ------------------------------------------------------------------------------------------ the process's recorder */
 

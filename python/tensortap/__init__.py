@@ -24,7 +24,7 @@ from ._taps import save_grad
 from ._watch import Watch, watch
 
 if _TYPE_CHECKING:
-    from ._backend import counters, profile, register_converter
+    from ._backend import counters, load_library, profile, register_converter
     from ._observe import CheckError
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "current",
     "declare",
     "flush",
+    "load_library",
     "messages",
     "open",
     "print",
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 
-_ENGINE = {"counters", "profile", "register_converter"}  # need torch, so they are found when asked for
+_ENGINE = {"counters", "load_library", "profile", "register_converter"}  # need torch, so they are found when asked for
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,6 +54,15 @@ def _plain(value: object) -> torch.Tensor | None:
 
 
 _core.engine_setup(torch.dtype, _DTYPES, {code: dtype for dtype, code in _DTYPES.items()}, _empty, _restride, _plain)
+
+
+def _onednn() -> str | None:
+    """TENSORTAP_ONEDNN, else where pip puts it; None: wherever the system finds libraries."""
+    installed = os.path.join(sys.prefix, "lib", "libdnnl.so.3")
+    return os.environ.get("TENSORTAP_ONEDNN") or (installed if os.path.exists(installed) else None)
+
+
+_core.engine_onednn(_onednn())
 
 
 class _Reader:
@@ -396,6 +407,11 @@ def register_converter(operator: Any) -> Callable[[Callable[..., Any]], Callable
         return function
 
     return register
+
+
+def load_library(path: str | os.PathLike[str]) -> None:
+    """Read operators written in C into the engine: see examples/operator and tap_op_desc in tensortap.h."""
+    _core.load_operators(os.fspath(path))
 
 
 def _checked_converter(operator: Any, function: Callable[..., Any]) -> Callable[..., Any]:

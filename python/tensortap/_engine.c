@@ -897,9 +897,10 @@ static PyObject *program_counts(PyObject *object, PyObject *unused)
     (void)unused;
     tap_engine_counts counts;
     tap_engine_count(((program_object *)object)->engine, &counts);
-    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:K,s:K}", "native", (int)counts.native, "views", (int)counts.views,
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:K,s:K,s:K}", "native", (int)counts.native, "views", (int)counts.views,
                          "host", (int)counts.host, "steps", (int)counts.steps, "plans", (int)counts.plans, "runs",
-                         (unsigned long long)counts.runs, "arena_bytes", (unsigned long long)counts.arena_bytes);
+                         (unsigned long long)counts.runs, "arena_bytes", (unsigned long long)counts.arena_bytes,
+                         "plan_nanoseconds", (unsigned long long)counts.plan_nanoseconds);
 }
 
 static PyObject *program_is_host(PyObject *object, PyObject *node)
@@ -960,6 +961,18 @@ static PyObject *engine_knows(PyObject *module, PyObject *target)
     return text ? PyBool_FromLong(tap_engine_knows(text)) : NULL;
 }
 
+static PyObject *engine_onednn(PyObject *module, PyObject *path)
+{
+    (void)module;
+    const char *text = path == Py_None ? NULL : PyUnicode_AsUTF8AndSize(path, NULL);
+    tap_error err;
+    if (PyErr_Occurred())
+        return NULL;
+    if (tap_engine_set_onednn(text, &err) != TAP_OK)
+        return raise_error(&err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *operators(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -983,9 +996,23 @@ static PyObject *operators(PyObject *module, PyObject *unused)
     return list;
 }
 
+static PyObject *load_operators(PyObject *module, PyObject *path)
+{
+    (void)module;
+    tap_error err = {0};
+    const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
+    if (!text)
+        return NULL;
+    if (tap_op_load(text, &err) != TAP_OK)
+        return raise_error(&err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"engine_setup", engine_setup, METH_VARARGS, "engine_setup(...): what the engine needs of torch"},
     {"engine_knows", engine_knows, METH_O, "engine_knows(target) -> bool: has the engine an operator for it?"},
+    {"load_operators", load_operators, METH_O, "load_operators(path): read a library of operators into the process"},
+    {"engine_onednn", engine_onednn, METH_O, "engine_onednn(path): where oneDNN's library is; None: where others are"},
     {"operators", operators, METH_NOARGS,
      "operators() -> list of (name, GE name, kind, parameters, inputs, outputs, line of text)"},
     {NULL, NULL, 0, NULL},

@@ -4,6 +4,7 @@
  *     tensortap_ms_tap(site, x) -> ticket            saves one leaf
  *     tensortap_ms_more(site, x, ticket) -> ticket   saves a further leaf of the same value
  *     tensortap_ms_grad(site, g, ticket) -> ticket   saves a gradient
+ *     tensortap_ms_here(x) -> ticket                 does nothing: a place that others can be made to come after
  *     tensortap_ms_step(x) -> ticket                 ends the step
  *     tensortap_ms_print(site, x) -> ticket          shows a value, or appends it to a print file
  *
@@ -21,7 +22,8 @@
 /* Called by MindSpore. stream is NULL on the CPU; extra is a C++ object. */
 typedef int ms_operator(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
                         void *extra);
-EXPORT ms_operator tensortap_ms_tap, tensortap_ms_more, tensortap_ms_grad, tensortap_ms_step, tensortap_ms_print;
+EXPORT ms_operator tensortap_ms_tap, tensortap_ms_more, tensortap_ms_grad, tensortap_ms_here, tensortap_ms_step,
+    tensortap_ms_print;
 
 /* What MindSpore asks where shapes are dynamic, by the operator's name and "InferShape": a C++ function that returns a
  * std::vector<int64_t>. Both compilers hand a struct of this size back in the same way, and MindSpore frees the memory. */
@@ -30,7 +32,7 @@ typedef struct ms_shape {
 } ms_shape;
 typedef ms_shape ms_infer_shape(int *ndims, int64_t **shapes, void *extra);
 EXPORT ms_infer_shape tensortap_ms_tapInferShape, tensortap_ms_moreInferShape, tensortap_ms_gradInferShape,
-    tensortap_ms_stepInferShape, tensortap_ms_printInferShape;
+    tensortap_ms_hereInferShape, tensortap_ms_stepInferShape, tensortap_ms_printInferShape;
 
 static ms_shape ticket_shape(void)
 {
@@ -50,6 +52,7 @@ static ms_shape ticket_shape(void)
 INFER_SHAPE(tensortap_ms_tap)
 INFER_SHAPE(tensortap_ms_more)
 INFER_SHAPE(tensortap_ms_grad)
+INFER_SHAPE(tensortap_ms_here)
 INFER_SHAPE(tensortap_ms_step)
 INFER_SHAPE(tensortap_ms_print)
 
@@ -114,6 +117,15 @@ int tensortap_ms_grad(int nparam, void **params, int *ndims, int64_t **shapes, c
     if (site && view_param(1, params, ndims, shapes, dtypes, &value))
         graph_site_run_gradient(site, &value, params[2], NULL);
     memmove(params[3], params[2], TICKET * sizeof(int64_t));
+    return 0;
+}
+
+int tensortap_ms_here(int nparam, void **params, int *ndims, int64_t **shapes, const char **dtypes, void *stream,
+                      void *extra)
+{
+    (void)ndims, (void)shapes, (void)dtypes, (void)stream, (void)extra;
+    if (nparam == 2)
+        start_ticket(params[1]);
     return 0;
 }
 

@@ -90,7 +90,7 @@ def save_gradients(recorder: Any, value: Any, name: str, step: int, call: int, a
 
 
 class _Through(mindspore.nn.Cell):  # type: ignore[misc]
-    """x itself; its gradient is shown to a function. InsertGradientOf, made for this, fails in gradients of gradients."""
+    """x itself; its gradient is shown to a function. InsertGradientOf, made for it, fails in gradients of gradients."""
 
     def __init__(self, hook: Callable[[Any], None]) -> None:
         super().__init__()
@@ -245,28 +245,47 @@ def _check_leaves(value: Any, name: str, path: str = "") -> None:
 # ---------------------------------------------------------------------------------------------- sites, for the compiler
 
 
-def refuse(what: str, head: str = "", path: str = "", forms: str = FORMS) -> None:
-    """Raise what is wrong with a call."""
+def wrong(what: str, head: str = "", path: str = "", forms: str = FORMS) -> str:
+    """What is wrong with a call, and what to write instead."""
     if what == "leaf":
         name = re.sub(";.*", "", head) + "".join("." + part[1:] for part in path.split("\x1f") if part)
         name = name.replace("%3B", ";").replace("%25", "%")
-        raise TypeError(f"{name} is not a Tensor; give a Tensor, or a list, tuple or dict of them")
+        return f"{name} is not a Tensor; give a Tensor, or a list, tuple or dict of them"
     if what == "tensor":
-        raise TypeError("save_grad takes a Tensor and returns it")
+        return "save_grad takes a Tensor and returns it"
     if what == "debugger":
-        raise TypeError(
+        return (
             "PrecisionDebugger.save works in PyNative mode; in a graph write "
             'save("./dump_dir", "name", x) and x = save_grad("./dump_dir", "name", x) of msprobe.mindspore'
         )
     if what == "data":
-        raise TypeError(f"nothing to save; write {forms}")
-    raise TypeError(f"the name is not a str, or not a constant one in a graph; write {forms}")
+        return f"nothing to save; write {forms}"
+    return f"the name is not a str, or not a constant one in a graph; write {forms}"
+
+
+def wrong_kind(kind: Any) -> str:
+    """What is wrong with a kind; empty: nothing."""
+    return "" if kind in (None, *_sites.KINDS) else f"kind is one of {', '.join(_sites.KINDS)}, not {kind!r}"
+
+
+def wrong_file(file: Any, mode: Any) -> str:
+    """What is wrong with troubleshooter's file and output_mode; empty: nothing."""
+    if mode not in ("npy", "print"):
+        return f"output_mode is 'npy' or 'print', not {mode!r}"
+    if not isinstance(file, str) and file:
+        return f"file is a str, not {type(file).__name__}"
+    if file and file.endswith("/"):
+        return f"file {file!r} names a directory; add a file name"
+    return ""
+
+
+def refuse(what: str, forms: str = FORMS) -> None:
+    """Raise what is wrong with a call."""
+    raise TypeError(wrong(what, forms=forms))
 
 
 def head(name: str, kind: str, step: int | None, announce: bool) -> str:
     """The site of a value for the open recorder."""
-    if kind != "announce" and kind not in _sites.KINDS:
-        raise ValueError(f"kind is one of {', '.join(_sites.KINDS)}, not {kind!r}")
     flags = _sites.KINDS["grad"] << 8 | _sites.SLOT if kind == "announce" else _sites.KINDS[kind] << 8
     site = f"{_sites.text(name)};flags={flags}"
     if step is not None:
@@ -280,24 +299,9 @@ def directory_head(save_dir: str, name: str, grad: bool) -> str:
     return f"{_sites.text(name)};flags={flags}{_sink('mindspore', save_dir)}"
 
 
-def check_file(file: Any) -> str:
-    """troubleshooter's file name."""
-    if not isinstance(file, str) and file:
-        raise TypeError(f"file is a str, not {type(file).__name__}")
-    if file and file.endswith("/"):
-        raise ValueError(f"file {file!r} names a directory; add a file name")
-    return file or ""
-
-
-def check_mode(mode: Any) -> None:
-    """troubleshooter's output_mode."""
-    if mode not in ("npy", "print"):
-        raise ValueError(f"output_mode is 'npy' or 'print', not {mode!r}")
-
-
 def file_head(file: Any, suffix: str | None) -> str:
     """The site of a value that troubleshooter saves."""
-    directory, name = os.path.split(os.path.abspath(file)) if check_file(file) else (os.getcwd(), "")
+    directory, name = os.path.split(os.path.abspath(file)) if file else (os.getcwd(), "")
     site = f"{_sites.text(name)};count_files=1{_sink('troubleshooter', directory)}"
     return site + (f";suffix={_sites.text(suffix)}" if suffix else "")
 
@@ -307,7 +311,7 @@ MARK = "_TS_SAVE_NAME:"
 
 def print_label(file: Any, suffix: str | None, path: str) -> str:
     """The text before a value that troubleshooter prints; ``path`` is its place in a nested value."""
-    name = os.path.basename(check_file(file))
+    name = os.path.basename(file or "")
     name = name[:-4] if name.endswith(".npy") else name
     parts = "".join("." + part[1:] for part in path.split("\x1f") if part)
     return f"{MARK}{name}{parts}" + (f"_{suffix}" if suffix else "")
@@ -336,7 +340,8 @@ def install() -> None:
     version = mindspore.__version__
     if version not in TESTED:
         _core.say(f"MindSpore {version} is not one that was tested ({', '.join(TESTED)}); check with tap.verify")
-    _core.on_mindspore(save_gradients, open_sink, save_to_directory)
+    _core.on_mindspore(save_gradients, save_to_directory)
+    _core.on_sink(open_sink)
     table = resources.convert_object_map
     table[_core.save] = table[_core.save_mindspore] = _mindspore_graph.save
     table[_taps.save_grad] = table[save_grad] = _mindspore_graph.save_grad

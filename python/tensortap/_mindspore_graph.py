@@ -2,7 +2,8 @@
 they keep to the Python that its compiler knows: no generators, no exceptions, strings only where they are constant.
 
 Every leaf of a value is one operator of _mindspore.c. The first gives a ticket (step and call), the further leaves and
-the gradients take it. The operators have an effect, so no pass drops, merges or reorders them.
+the gradients take it. The operators have an effect, so no pass drops, merges or reorders them; a gradient comes after
+the taps that stand before it, as it takes the result of one there.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def _none_of_three(site: Any, x: Any, ticket: Any, out: Any, dout: Any) -> Any:
 _tap = _operator("tensortap_ms_tap", _none_of_two)
 _more = _operator("tensortap_ms_more", _none_of_three)
 _grad = _operator("tensortap_ms_grad", _none_of_three)
+_here = _operator("tensortap_ms_here", _none_of_one)
 _step = _operator("tensortap_ms_step", _none_of_one)
 _print = _operator("tensortap_ms_print", _none_of_two)
 
@@ -72,25 +74,25 @@ class _GradTap(nn.Cell):  # type: ignore[misc]
 
 
 class _LateTap(nn.Cell):  # type: ignore[misc]
-    """x itself; its gradient is saved on its way back and counted when it comes."""
+    """x itself; its gradient is saved on its way back and counted when it comes, after the taps before it."""
 
-    def construct(self, x: Any, site: Any) -> Any:
+    def construct(self, x: Any, site: Any, here: Any) -> Any:
         return x
 
-    def bprop(self, x: Any, site: Any, out: Any, dout: Any) -> Any:
-        _tap(site, dout)
-        return dout, _zeros(site)
+    def bprop(self, x: Any, site: Any, here: Any, out: Any, dout: Any) -> Any:
+        _tap(functional.depend(site, here), dout)
+        return dout, _zeros(site), _zeros(here)
 
 
 class _LatePrint(nn.Cell):  # type: ignore[misc]
-    """x itself; its gradient is shown on its way back."""
+    """x itself; its gradient is shown on its way back, after the taps before it."""
 
-    def construct(self, x: Any, site: Any) -> Any:
+    def construct(self, x: Any, site: Any, here: Any) -> Any:
         return x
 
-    def bprop(self, x: Any, site: Any, out: Any, dout: Any) -> Any:
-        _print(site, dout)
-        return dout, _zeros(site)
+    def bprop(self, x: Any, site: Any, here: Any, out: Any, dout: Any) -> Any:
+        _print(functional.depend(site, here), dout)
+        return dout, _zeros(site), _zeros(here)
 
 
 _grad_tap, _late_tap, _late_print = _GradTap(), _LateTap(), _LatePrint()
@@ -149,8 +151,37 @@ def _empty(head: Any, path: Any, kind: Any) -> str:
 
 
 @constexpr  # type: ignore[untyped-decorator]
+def _wrong(what: Any, head: Any, path: Any) -> str:
+    return _mindspore.wrong(what, head, path)
+
+
+@constexpr  # type: ignore[untyped-decorator]
+def _wrong_kind(kind: Any) -> str:
+    return _mindspore.wrong_kind(kind)
+
+
+@constexpr  # type: ignore[untyped-decorator]
+def _wrong_file(file: Any, mode: Any) -> str:
+    return _mindspore.wrong_file(file, mode)
+
+
+# raised by the graph, not by a function that runs while it is compiled: MindSpore then says which line of the model
+
+
 def _refuse(what: Any, head: Any, path: Any) -> None:
-    _mindspore.refuse(what, head, path)
+    raise TypeError(_wrong(what, head, path))
+
+
+def _check_kind(kind: Any) -> None:
+    if _wrong_kind(kind) != "":
+        raise ValueError(_wrong_kind(kind))
+
+
+def _check_file(file: Any, mode: Any) -> None:
+    if file is not None and not isinstance(file, str):
+        raise TypeError(_wrong_file(file, mode))
+    if _wrong_file(file, mode) != "":
+        raise ValueError(_wrong_file(file, mode))
 
 
 # ----------------------------------------------------------------------------------------------------------- saving
@@ -193,7 +224,7 @@ def _with_gradients(value: Any, head: Any, path: Any, ticket: Any) -> Any:
     """The value, its tensors replaced by ones whose gradients are saved on their way back."""
     if isinstance(value, Tensor):
         if ticket is None:
-            return _late_tap(value, _bytes(_site(head, path)))
+            return _late_tap(value, _bytes(_site(head, path)), _here(_bytes("-")))
         return _grad_tap(value, _bytes(_site(head, path)), ticket)
     if isinstance(value, tuple):
         return _in_tuple(value, head, path, ticket, ())
@@ -255,6 +286,7 @@ def save(
             _refuse("data", "", "")
         _leaves(kind, _directory(value, name, False), "", None, 1)
         return None
+    _check_kind(kind)
     if grad:
         ticket = _leaves(value, _head(name, kind, step, True), "", None, 0)
         return _with_gradients(value, _head(name, "grad", None, False), "", ticket)
@@ -302,10 +334,10 @@ def _show(value: Any, file: Any, suffix: Any, path: Any) -> None:
 
 def trouble_save(file: Any, data: Any, suffix: Any = None, output_mode: Any = "npy") -> None:
     """``troubleshooter.save``."""
+    _check_file(file, output_mode)
     if output_mode == "print":
         _show(data, file, suffix, "")
     else:
-        _refuse_mode(output_mode)
         _files(data, _file(file, suffix), "")
 
 
@@ -323,19 +355,14 @@ def _files(value: Any, head: Any, path: Any) -> None:
         _refuse("leaf", head, path)
 
 
-@constexpr  # type: ignore[untyped-decorator]
-def _refuse_mode(mode: Any) -> None:
-    _mindspore.check_mode(mode)
-
-
 def trouble_save_grad(file: Any, data: Any, suffix: Any = "backward", output_mode: Any = "npy") -> Any:
     """``troubleshooter.save_grad``."""
     if not isinstance(data, Tensor):
         _refuse("tensor", "", "")
+    _check_file(file, output_mode)
     if output_mode == "print":
-        return _late_print(data, _bytes(_shown(file, suffix, "")))
-    _refuse_mode(output_mode)
-    return _late_tap(data, _bytes(_file(file, suffix)))
+        return _late_print(data, _bytes(_shown(file, suffix, "")), _here(_bytes("-")))
+    return _late_tap(data, _bytes(_file(file, suffix)), _here(_bytes("-")))
 
 
 def debugger_save(variable: Any, name: Any, save_backward: Any = True) -> None:

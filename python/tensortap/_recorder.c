@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,111 +29,6 @@ static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, o
 static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, once mindspore is there */
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
-
-/* ---------------------------------------------------------------------------------------------------------- sinks */
-
-struct tap_sink {
-    _Atomic(tap_recorder *) rec; /* NULL: not open */
-    _Atomic uint64_t serial;
-    atomic_int entered;          /* calls inside; close waits for them */
-    atomic_bool failed;          /* could not be opened: said once, then left alone */
-    struct tap_sink *next;
-    char key[];
-};
-
-static tap_sink own = {.next = NULL};   /* what code without the GIL sees of `current`; heads the list of all */
-static pthread_mutex_t sinks_lock = PTHREAD_MUTEX_INITIALIZER;
-static PyObject *open_sink;             /* called with a key; publishes the recorder by set_sink */
-
-tap_sink *sink_find(const char *key)
-{
-    pthread_mutex_lock(&sinks_lock);
-    tap_sink *sink = own.next;
-    while (sink && strcmp(sink->key, key) != 0)
-        sink = sink->next;
-    if (!sink && (sink = calloc(1, sizeof *sink + strlen(key) + 1))) {
-        strcpy(sink->key, key);
-        sink->next = own.next;
-        own.next = sink;
-    }
-    pthread_mutex_unlock(&sinks_lock);
-    return sink;
-}
-
-bool sink_is_open(tap_sink *sink)
-{
-    return sink || atomic_load_explicit(&own.rec, memory_order_relaxed);
-}
-
-/* The graph was compiled by another process, or the recorder was closed meanwhile. */
-static void ask_to_open(tap_sink *sink)
-{
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *done = open_sink ? PyObject_CallFunction(open_sink, "s", sink->key) : NULL;
-    if (!done)
-        PyErr_Clear();
-    Py_XDECREF(done);
-    PyGILState_Release(gil);
-    if (!atomic_load(&sink->rec))
-        atomic_store(&sink->failed, true);
-}
-
-tap_recorder *sink_enter(tap_sink *sink, uint64_t *serial)
-{
-    if (sink && !atomic_load(&sink->rec) && !atomic_load(&sink->failed))
-        ask_to_open(sink);
-    sink = sink ? sink : &own;
-    atomic_fetch_add(&sink->entered, 1);
-    *serial = atomic_load(&sink->serial);
-    return atomic_load(&sink->rec);
-}
-
-void sink_leave(tap_sink *sink)
-{
-    atomic_fetch_sub(&(sink ? sink : &own)->entered, 1);
-}
-
-static void sink_publish(tap_sink *sink, tap_recorder *rec)
-{
-    atomic_fetch_add(&sink->serial, 1);
-    atomic_store(&sink->failed, false);
-    atomic_store(&sink->rec, rec);
-}
-
-/* Takes rec out of every sink and returns when no call is inside it any more. Without the GIL. */
-static void sinks_forget(tap_recorder *rec)
-{
-    pthread_mutex_lock(&sinks_lock);
-    for (tap_sink *sink = &own; sink; sink = sink->next) {
-        tap_recorder *expected = rec;
-        if (atomic_compare_exchange_strong(&sink->rec, &expected, NULL))
-            while (atomic_load(&sink->entered))
-                usleep(200);
-    }
-    pthread_mutex_unlock(&sinks_lock);
-}
-
-static _Atomic int64_t steps_done; /* by sinks_step: the number of the step for recorders that are opened later */
-
-void sinks_step(bool own_too)
-{
-    atomic_fetch_add(&steps_done, 1);
-    pthread_mutex_lock(&sinks_lock);
-    for (tap_sink *sink = own_too ? &own : own.next; sink; sink = sink->next) {
-        atomic_fetch_add(&sink->entered, 1);
-        tap_recorder *rec = atomic_load(&sink->rec);
-        if (rec)
-            tap_step(rec);
-        atomic_fetch_sub(&sink->entered, 1);
-    }
-    pthread_mutex_unlock(&sinks_lock);
-}
-
-uint32_t next_file_id(void)
-{
-    static _Atomic uint32_t next;
-    return atomic_fetch_add(&next, 1);
-}
 
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
 #define WITHOUT_GIL(r, call)                                                                                         \
@@ -320,26 +214,11 @@ static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, c
         tap_save_value(rec, name, &tree->value, info);
 }
 
-static PyObject *call_python(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
-    int bad = !positional || !named;
-    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
-        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
-    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
-        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
-    if (!bad)
-        result = PyObject_Call(function, positional, named);
-    Py_XDECREF(positional);
-    Py_XDECREF(named);
-    return result;
-}
-
 /* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
 static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyErr_Clear();
-    return call_python(save_traced, args, nargs, kwnames);
+    return core_call(save_traced, args, nargs, kwnames);
 }
 
 /* A forward that a backward pass runs again. Only then is Python asked whether it is activation checkpointing. */
@@ -671,9 +550,7 @@ static void after_fork_in_child(void)
 {
     for (recorder *each = all; each; each = each->next)
         atomic_store(&each->busy, 0);
-    sinks_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    for (tap_sink *sink = &own; sink; sink = sink->next)
-        atomic_store(&sink->entered, 0);
+    sinks_after_fork();
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *unused)
@@ -839,7 +716,7 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
-    sink_publish(&own, current->rec);
+    sink_publish(NULL, current->rec);
     Py_RETURN_NONE;
 }
 
@@ -860,12 +737,6 @@ static PyObject *module_step_all(PyObject *module, PyObject *unused)
     sinks_step(false);
     PyEval_RestoreThread(state);
     return module_step(module, unused);
-}
-
-static PyObject *module_steps_done(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyLong_FromLongLong(atomic_load(&steps_done));
 }
 
 static PyObject *module_on_step(PyObject *module, PyObject *callback)
@@ -904,7 +775,7 @@ static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, 
 {
     bool other = !nargs || PyUnicode_Check(args[0]) || nargs > POSITIONAL;
     if (other && save_to_directory)
-        return call_python(save_to_directory, args, nargs, kwnames);
+        return core_call(save_to_directory, args, nargs, kwnames);
     PyObject *done = module_save(module, args, nargs, kwnames);
     if (!done || !kwnames)
         return done;
@@ -916,16 +787,15 @@ static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, 
     Py_RETURN_NONE;
 }
 
-/* on_mindspore(save_gradients, open_sink, save_to_directory) -> None: what MindSpore's part of the package adds. */
+/* on_mindspore(save_gradients, save_to_directory) -> None: what MindSpore's part of the package adds. */
 static PyObject *module_on_mindspore(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *gradients, *opener, *directory;
-    if (!PyArg_ParseTuple(args, "OOO", &gradients, &opener, &directory))
+    PyObject *gradients, *directory;
+    if (!PyArg_ParseTuple(args, "OO", &gradients, &directory))
         return NULL;
     save_to_directory = Py_NewRef(directory);
     mindspore_gradients = Py_NewRef(gradients);
-    open_sink = Py_NewRef(opener);
     Py_RETURN_NONE;
 }
 
@@ -940,15 +810,9 @@ static PyObject *module_set_sink(PyObject *module, PyObject *args)
     tap_sink *sink = sink_find(key);
     if (!sink)
         return PyErr_NoMemory();
-    if (((recorder *)value)->rec && atomic_load(&sink->rec) != ((recorder *)value)->rec)
+    if (((recorder *)value)->rec)
         sink_publish(sink, ((recorder *)value)->rec);
     Py_RETURN_NONE;
-}
-
-static PyObject *module_next_file_id(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    return PyLong_FromUnsignedLong(next_file_id());
 }
 
 #define FAST(function) (PyCFunction)(void (*)(void))(function)
@@ -1015,10 +879,8 @@ static PyMethodDef module_methods[] = {
      "See tensortap.mindspore."},
     {"step_all", module_step_all, METH_NOARGS,
      "step() -> None: end the current step, of the open recorder and of every directory that save was given."},
-    {"steps_done", module_steps_done, METH_NOARGS, "steps_done() -> int: how often step_all ran."},
     {"on_mindspore", module_on_mindspore, METH_VARARGS, "on_mindspore(...): the parts that need MindSpore."},
     {"set_sink", module_set_sink, METH_VARARGS, "set_sink(key, recorder): where the taps of a graph find a recorder."},
-    {"next_file_id", module_next_file_id, METH_NOARGS, "next_file_id() -> int: one count for all directories."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -26,6 +26,19 @@ __all__ = [
 ]
 
 
+_deterministic: list[bool] = []
+
+
+def _save(variable: Any, name: str, save_backward: bool = True) -> None:
+    """Save a value under a name and, when they arrive, the gradients of its tensors."""
+    _save_now(variable, name, save_backward)
+
+
+def _save_now(variable: Any, name: str, save_backward: bool) -> None:
+    """What MindSpore's compiler, which reads the function above, is told not to read."""
+    super(PrecisionDebugger, PrecisionDebugger).save(variable, name, save_backward)
+
+
 class PrecisionDebugger(Debugger):
     """Saves single values, their statistics and gradients, as msprobe does at level "debug". One a process.
 
@@ -34,6 +47,8 @@ class PrecisionDebugger(Debugger):
 
     framework = "mindspore"
     rank = staticmethod(_mindspore.rank)
+
+    save = staticmethod(_save)
 
     @staticmethod
     def hook(tensor: Any, hook: Hook) -> None:
@@ -45,7 +60,9 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> 
     """Seed every generator; ``mode`` asks for deterministic algorithms, ``rm_dropout`` sets dropouts to 0."""
     seed_python(seed, mode, rm_dropout)
     mindspore.set_seed(seed)
-    mindspore.set_deterministic(mode)
+    if mode and not _deterministic:
+        mindspore.set_deterministic(True)  # which MindSpore takes once a process
+        _deterministic.append(True)
     if rm_dropout:
         _remove_dropout()
 
@@ -63,4 +80,4 @@ def _remove_dropout() -> None:
         cell.construct = construct
 
 
-_mindspore.install_debugger(PrecisionDebugger.save)
+_mindspore.install_debugger(_save_now)

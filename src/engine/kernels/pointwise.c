@@ -464,13 +464,13 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
     *out = NULL;
     if (nnodes < 1 || nnodes > TAP_PW_MAX_NODES || nloads > TAP_PW_MAX_LOADS || nstores < 1 ||
         nstores > TAP_PW_MAX_STORES)
-        return tap_fail(err, TAP_E_LIMIT, "a chain of %d nodes with %d loads and %d stores", nnodes, nloads, nstores);
+        return tap_fail(err, TAP_E_LIMIT, "a chain of %d nodes with %d loads and %d stores is too long for one pass", nnodes, nloads, nstores);
     draft *d = tap__alloc(sizeof *d);
     if (!d)
         return tap_fail_nomem(err);
     if (!lower_nodes(d, nodes, nnodes, loads, nloads, stores)) {
         tap__free(d);
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: the chain has no instructions for its dtypes", nodes[0].call->name);
+        return tap__refuse(nodes[0].call, err);
     }
     time_stores(d, nstores);
     keep_halves(d, nloads, nstores);
