@@ -152,6 +152,15 @@ class _TorchFinder(MetaPathFinder):
         return spec
 
 
+def stand_in(name: str) -> None:
+    """Fill a package that is being imported with the names of ours."""
+    module = sys.modules[name]
+    loader = _StandIn(_STANDS_IN[name])
+    module.__loader__ = loader
+    module.__path__ = []
+    loader.exec_module(module)
+
+
 def add_finder(force: bool) -> None:
     """Put the hook in place, once."""
     present = [finder for finder in sys.meta_path if isinstance(finder, _Finder)]
