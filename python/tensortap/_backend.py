@@ -21,7 +21,7 @@ from torch.utils import _sympy
 
 from . import _core
 from ._observe import Observer, Profile, checker, tapper
-from ._options import Options
+from ._engine_options import Options
 from ._recording import recording
 
 _ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN, _EQ, _LT, _LE, _AND, _OR = range(13)

@@ -38,6 +38,11 @@ int tensor_view(PyObject *tensor, tap_tensor *out);
  * library's strings cannot hold, are written as escapes. NULL with an exception. */
 const char *text_of(PyObject *str, PyObject **owner);
 
+/* An int or a bool. 0, or -1 with an exception. */
+int int_of(PyObject *value, int64_t *out);
+/* Sets one of tap_options; owners (a list) keeps texts alive. 0, or -1 with an exception. */
+int set_recorder_option(tap_options *options, PyObject *key, PyObject *value, PyObject *owners);
+
 /* Raises tensortap.Error with the message of err. Always returns NULL. */
 PyObject *raise_error(const tap_error *err);
 

@@ -115,12 +115,6 @@ static int get_kind(PyObject *value, tap_kind *out)
     return -1;
 }
 
-static int get_int(PyObject *value, int64_t *out)
-{
-    *out = PyLong_AsLongLong(value);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 typedef struct save_texts {
     PyObject *owners[K_COUNT];
 } save_texts;
@@ -139,33 +133,33 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     if (values[K_KIND] && get_kind(values[K_KIND], &info->kind) < 0)
         return -1;
     if (values[K_STEP]) {
-        if (get_int(values[K_STEP], &info->step) < 0)
+        if (int_of(values[K_STEP], &info->step) < 0)
             return -1;
         info->has_step = true;
     }
     if (values[K_CALL]) {
-        if (get_int(values[K_CALL], &number) < 0)
+        if (int_of(values[K_CALL], &number) < 0)
             return -1;
         info->call = (uint32_t)number;
         info->has_call = true;
     }
     if (values[K_REPLAY]) {
-        if (get_int(values[K_REPLAY], &number) < 0)
+        if (int_of(values[K_REPLAY], &number) < 0)
             return -1;
         info->replay = (uint64_t)number;
     }
     if (values[K_FLAGS]) {
-        if (get_int(values[K_FLAGS], &number) < 0)
+        if (int_of(values[K_FLAGS], &number) < 0)
             return -1;
         info->flags |= (unsigned)number;
     }
     if (values[K_LINE]) {
-        if (get_int(values[K_LINE], &number) < 0)
+        if (int_of(values[K_LINE], &number) < 0)
             return -1;
         info->line = (int)number;
     }
-    if ((values[K_GRAPH_ID] && get_int(values[K_GRAPH_ID], &info->graph_id) < 0) ||
-        (values[K_STAMP_US] && get_int(values[K_STAMP_US], &info->stamp_us) < 0))
+    if ((values[K_GRAPH_ID] && int_of(values[K_GRAPH_ID], &info->graph_id) < 0) ||
+        (values[K_STAMP_US] && int_of(values[K_STAMP_US], &info->stamp_us) < 0))
         return -1;
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
         PyObject *value = values[TEXTS[i].at];
@@ -425,78 +419,6 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 
 /* -------------------------------------------------------------------------------------------------- open and close */
 
-/* tap_options by name. type: s text, i int or enum, q 64 bits, b bool. */
-static const struct {
-    const char *name;
-    char type;
-    size_t offset;
-} OPTIONS[] = {
-    {"dir", 's', offsetof(tap_options, dir)},
-    {"layout", 's', offsetof(tap_options, layout)},
-    {"mode", 'i', offsetof(tap_options, mode)},
-    {"keep", 'i', offsetof(tap_options, keep)},
-    {"names", 's', offsetof(tap_options, names)},
-    {"steps", 's', offsetof(tap_options, steps)},
-    {"ranks", 's', offsetof(tap_options, ranks)},
-    {"every", 'q', offsetof(tap_options, every)},
-    {"last", 'q', offsetof(tap_options, last)},
-    {"freeze_on_nan", 'b', offsetof(tap_options, freeze_on_nan)},
-    {"max_bytes", 'q', offsetof(tap_options, max_bytes)},
-    {"reserve_bytes", 'q', offsetof(tap_options, reserve_bytes)},
-    {"ring_bytes", 'q', offsetof(tap_options, ring_bytes)},
-    {"ring", 'i', offsetof(tap_options, ring)},
-    {"full", 'i', offsetof(tap_options, full)},
-    {"stall_ms", 'i', offsetof(tap_options, stall_ms)},
-    {"durability", 'i', offsetof(tap_options, durability)},
-    {"segment_bytes", 'q', offsetof(tap_options, segment_bytes)},
-    {"rank", 'i', offsetof(tap_options, rank)},
-    {"world_size", 'i', offsetof(tap_options, world_size)},
-    {"device_index", 'i', offsetof(tap_options, device_index)},
-    {"distributed", 'b', offsetof(tap_options, distributed)},
-    {"writer", 's', offsetof(tap_options, writer)},
-    {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
-    {"checksum", 'i', offsetof(tap_options, checksum)},
-    {"framework", 's', offsetof(tap_options, framework)},
-    {"first_step", 'q', offsetof(tap_options, first_step)},
-};
-
-static int set_option(tap_options *options, PyObject *key, PyObject *value, PyObject *owners)
-{
-    for (size_t i = 0; i < sizeof OPTIONS / sizeof OPTIONS[0]; i++) {
-        if (PyUnicode_CompareWithASCIIString(key, OPTIONS[i].name) != 0)
-            continue;
-        char *at = (char *)options + OPTIONS[i].offset;
-        if (OPTIONS[i].type == 's') {
-            PyObject *owner = NULL;
-            const char *text = PyUnicode_Check(value) ? text_of(value, &owner) : NULL;
-            if (owner && PyList_Append(owners, owner) < 0)
-                text = NULL;
-            Py_XDECREF(owner);
-            if (!text) {
-                if (!PyErr_Occurred())
-                    PyErr_Format(PyExc_TypeError, "%s is a str", OPTIONS[i].name);
-                return -1;
-            }
-            memcpy(at, &text, sizeof text);
-            return 0;
-        }
-        int64_t number;
-        if (get_int(value, &number) < 0)
-            return -1;
-        if (OPTIONS[i].type == 'b') {
-            *(bool *)at = number != 0;
-        } else if (OPTIONS[i].type == 'i') {
-            int small = (int)number;
-            memcpy(at, &small, sizeof small);
-        } else {
-            memcpy(at, &number, sizeof number);
-        }
-        return 0;
-    }
-    PyErr_Format(PyExc_TypeError, "record has no option %R", key);
-    return -1;
-}
-
 static int open_recorder(recorder *self, PyObject *given)
 {
     tap_options options;
@@ -511,7 +433,7 @@ static int open_recorder(recorder *self, PyObject *given)
         else if (PyUnicode_CompareWithASCIIString(key, "predicate") == 0)
             self->predicate = Py_NewRef(value);
         else
-            failed = set_option(&options, key, value, owners) < 0;
+            failed = set_recorder_option(&options, key, value, owners) < 0;
     }
     if (!failed) {
         tap_error err = {.status = TAP_OK};
@@ -627,7 +549,7 @@ static PyObject *recorder_set_step(PyObject *object, PyObject *value)
     int64_t step;
     if (!self->rec)
         return closed_error();
-    if (get_int(value, &step) < 0)
+    if (int_of(value, &step) < 0)
         return NULL;
     tap_recorder *rec = self->rec;
     WITHOUT_GIL(self, tap_set_step(rec, step));
