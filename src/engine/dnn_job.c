@@ -306,9 +306,9 @@ tap_status tap__dnn_job_run(tap__dnn_job *job, const tap__call *call, void *cons
         TAP_TRY(open_context(job, &other, err));
         with = &other;
     }
-    tap__threads before = tap__threads_enter(job->threads);
+    tap__thread_limit before = tap__thread_limit_enter(job->threads);
     tap_status status = run_steps(job, with, call, data, scratch, err);
-    tap__threads_leave(before);
+    tap__thread_limit_leave(before);
     if (own)
         atomic_flag_clear_explicit(&job->busy, memory_order_release);
     else

@@ -279,8 +279,7 @@ static tap_status prepare_blas(problem *self, tap__call *call, tap_error *err)
 {
     self->gemm = tap__gemm(self->dtype);
     if (!self->gemm || self->m > TAP_GEMM_MAX || self->n > TAP_GEMM_MAX || self->k > TAP_GEMM_MAX)
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: this process has no matrix product for %s of this size",
-                        call->name, tap_dtype_describe(self->dtype)->name);
+        return tap__refuse(call, err);
     bool transposed;
     self->copy_a = !fits_blas(self->a, self->m, self->k, &self->ta, &self->lda);
     self->copy_b = !fits_blas(self->b, self->k, self->n, &self->tb, &self->ldb);
@@ -354,12 +353,12 @@ static void run_blas(const problem *self, const tap__call *call, void *const *da
     put_number(self, self->in_d != NONE ? &self->beta : &zero, all.beta);
     /* many matrices: a thread each; few: all threads for each */
     bool many = self->batch >= 2 * call->threads;
-    tap__threads before = tap__threads_enter(many ? 1 : call->threads);
+    tap__thread_limit before = tap__thread_limit_enter(many ? 1 : call->threads);
     if (many)
         tap__parallel(call, self->batch, 1, run_products, &all);
     else
         run_products(&all, 0, self->batch);
-    tap__threads_leave(before);
+    tap__thread_limit_leave(before);
     if (self->copy_c)
         tap__strided_copy(call, self->item, 3, size, self->c, c, dense, all.c);
 }
@@ -503,8 +502,7 @@ static tap_status prepare(tap__call *call, const form *how, tap_error *err)
 {
     for (int i = 0; i < call->nin; i++)
         if (call->in[i].dtype != call->out[0].dtype || call->in[i].is_number)
-            return tap_fail(err, TAP_E_UNSUPPORTED, "%s: operands of different types are not multiplied natively",
-                            call->name);
+            return tap__refuse(call, err);
     problem *self = tap__calloc(1, sizeof *self);
     if (!self)
         return tap_fail_nomem(err);
