@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+import tensortap
 from tensortap import _backend
 
 #: what may run on the host beside the operator under test
@@ -20,7 +21,7 @@ def compare(function: Callable[..., Any], args: list[torch.Tensor], native: bool
     with torch.no_grad():
         expected = pytree.tree_leaves(function(*args))
         traced = make_fx(lambda *given: pytree.tree_leaves(function(*given)), tracing_mode="fake")(*args)
-    _backend._PROGRAMS.clear()
+    tensortap.counters(reset=True)
     actual = _backend.compile_graph(traced, args)(list(args))
     assert len(actual) == len(expected)
     outputs = list(traced.graph.nodes)[-1].args[0]
