@@ -93,6 +93,20 @@ mindspore_tests() {
     "$python" -m pytest -q tests/mindspore ${PYTEST_ARGS:-}
 }
 
+# The core of the torch tests on a torch without the C interface. OLDTORCH_PYTHON: an interpreter that has one.
+oldtorch() {
+    local old=${OLDTORCH_PYTHON:-.venv-oldtorch/bin/python} status=0
+    if [[ -z ${OLDTORCH_PYTHON:-} ]]; then
+        tools/setup.sh oldtorch || status=$?
+        [[ $status == 3 ]] && { echo "oldtorch: skipped, see above"; return; }
+        [[ $status == 0 ]] || exit "$status"
+        "$old" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps build/wheel/*.whl
+    fi
+    "$old" -c 'import torch; print("oldtorch: torch", torch.__version__)'
+    "$old" -m pytest -q -p no:cacheprovider tests/torch/test_modes.py -k "test_eager or TestSteps and aot_eager or
+        static and aot_eager and TestMatrix or static and nested-grad and TestMatrix or nonstrict"
+}
+
 lint() {
     local paths=() dir
     for dir in python tests examples bench fuzz tools; do
@@ -135,6 +149,7 @@ case ${1:-} in
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;
     mindspore) mindspore_tests ;;
+    oldtorch) oldtorch ;;
     lint) lint ;;
     coverage) coverage ;;
     aarch64) aarch64 ;;

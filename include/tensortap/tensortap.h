@@ -310,6 +310,12 @@ typedef enum tap_ring_kind {
     TAP_RING_FILE = 2    /* in the run directory; `tensortap recover DIR` drains it if the writer died too */
 } tap_ring_kind;
 
+typedef enum tap_checksum {
+    TAP_CHECKSUM_NONE = 0,
+    TAP_CHECKSUM_CRC32 = 1, /* beside the statistics */
+    TAP_CHECKSUM_XOR = 2    /* of all 8-byte words, in place of the statistics */
+} tap_checksum;
+
 typedef struct tap_options {
     size_t size;            /* set by tap_options_init */
     const char *dir;        /* created when missing */
@@ -336,7 +342,7 @@ typedef struct tap_options {
     bool distributed;       /* a process group exists (msprobe: rank<R>/ rather than proc<pid>/) */
     const char *writer;     /* the tensortap command; NULL: found beside the library, then PATH; "thread": none */
     bool asynchronous;      /* compat layouts: a save may return before its file is in place */
-    bool checksum;          /* msprobe: CRC-32 under "md5" */
+    int checksum;           /* tap_checksum: msprobe's "md5" */
     const char *framework;  /* msprobe: "pytorch" (default) or "mindspore" */
     int64_t first_step;     /* number of the first step; default 0 */
 } tap_options;
@@ -754,6 +760,7 @@ typedef struct tap_engine_counts {
     int32_t plans;               /* made so far */
     uint64_t runs;
     uint64_t arena_bytes;        /* of the newest plan */
+    uint64_t plan_nanoseconds;   /* spent on making plans */
 } tap_engine_counts;
 TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */

@@ -82,6 +82,7 @@ def _with_torch() -> None:
 
     _torch.install()
     _when_imported("torch._dynamo", _torch.install_dynamo)
+    _when_imported("torch.distributed.tensor", _torch.install_sharded)
     _when_imported("torch._functorch.compile_utils", _torch.install_partitioner)
     _when_imported("torch._functorch.partitioners", _torch.install_checkpointing)
     _when_imported("torch._inductor.lowering", _torch.install_inductor)

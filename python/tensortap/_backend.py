@@ -20,8 +20,8 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
-from ._observe import Profile, checker, tapper
-from ._options import Options
+from ._observe import Observer, Profile, checker, tapper
+from ._engine_options import Options
 from ._recording import recording
 
 _ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN, _EQ, _LT, _LE, _AND, _OR = range(13)
@@ -204,6 +204,7 @@ class _Reader:
             return
         if self.is_arithmetic(node, value):
             spec = self.graph.const(value) if type(value) is int else self.size(value)
+            assert spec is not None
             self.refs[node] = self.graph.integer(spec)
             return
         many = isinstance(value, list | tuple)
@@ -231,7 +232,7 @@ class _Reader:
                 self.outputs = tuple(self.argument(list(results) if isinstance(results, list | tuple) else [results]))
             else:
                 raise RuntimeError(
-                    f"node {node.name}: a {node.op} node is not something a traced graph has; compile with torch.compile"
+                    f"node {node.name}: a traced graph has no {node.op} nodes; compile the model with torch.compile"
                 )
 
 
@@ -261,7 +262,8 @@ def _named(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     names, defaults = schema
     given = dict(zip(names, args))
     return tuple(
-        (name, given[name] if name in given else kwargs[name] if name in kwargs else defaults.get(name)) for name in names
+        (name, given[name] if name in given else kwargs[name] if name in kwargs else defaults.get(name))
+        for name in names
     )
 
 
@@ -357,16 +359,24 @@ class Compiled:
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None, name: str = ""
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options | None = None,
+    name: str = "",
+    *,
+    observer: Observer | None = None,
+    fuse: bool = True,
 ) -> Compiled:
-    """One traced graph made into a program of the engine."""
+    """One traced graph made into a program of the engine. An observer is told of every node, and nothing is fused."""
     options = options or Options()
     name = name or f"{options.name or 'graph'}_{next(_graphs)}"
     reader = _Reader(gm, name, options)
     reader.read()
-    flags, observer = _PROFILE if options.profile else 0, None
+    flags = (_PROFILE if options.profile else 0) | (_EVERY_NODE if observer is not None or not fuse else 0)
     program: _core.Program
-    if options.check:
+    if observer is not None:
+        pass
+    elif options.check:
         flags |= _EVERY_NODE
         observer = checker(name, reader.nodes, lambda node: not program.is_host(node))
     elif options.tap:

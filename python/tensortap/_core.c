@@ -21,6 +21,21 @@ PyObject *raise_error(const tap_error *err)
     return NULL;
 }
 
+PyObject *core_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
+    int bad = !positional || !named;
+    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
+        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
+        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
+    if (!bad)
+        result = PyObject_Call(function, positional, named);
+    Py_XDECREF(positional);
+    Py_XDECREF(named);
+    return result;
+}
+
 /* ------------------------------------------------------------------------------------------------------- messages */
 
 /* The library speaks from any of its threads, at any time, also while Python shuts down. So the callback never takes
@@ -182,7 +197,7 @@ PyMODINIT_FUNC PyInit__core(void)
                                            PyExc_OSError, NULL);
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
         PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
-        recorder_init(module) < 0 || reader_init(module) < 0 ||
+        recorder_init(module) < 0 || sink_init(module) < 0 || reader_init(module) < 0 ||
         torch_init(module) < 0 || mindspore_init(module) < 0 || engine_init(module) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -40,7 +40,7 @@ class Gradient:
         try:
             if not self.recorder.closed:
                 place = self.place(value)
-                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags)
+                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags, asked=True)
         except Exception as error:
             say_once(f"the gradient of {self.name} was not recorded: {error}")
 

@@ -340,7 +340,8 @@ def install() -> None:
     version = mindspore.__version__
     if version not in TESTED:
         _core.say(f"MindSpore {version} is not one that was tested ({', '.join(TESTED)}); check with tap.verify")
-    _core.on_mindspore(save_gradients, open_sink, save_to_directory)
+    _core.on_mindspore(save_gradients, save_to_directory)
+    _core.on_sink(open_sink)
     table = resources.convert_object_map
     table[_core.save] = table[_core.save_mindspore] = _mindspore_graph.save
     table[_taps.save_grad] = table[save_grad] = _mindspore_graph.save_grad

@@ -91,7 +91,8 @@ class Profile:
         """Write the newest run of each graph for chrome://tracing or Perfetto."""
         graphs = {name: number for number, name in enumerate(dict.fromkeys(row["graph"] for row in self.rows))}
         events: list[dict[str, Any]] = [
-            {"name": "thread_name", "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}} for name, tid in graphs.items()
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": tid, "args": {"name": name}}
+            for name, tid in graphs.items()
         ]
         for row in self.rows:
             if row["runs"]:

@@ -161,7 +161,8 @@ static void set_field(tap_graph_site *site, const char *key, size_t len, const c
     } TEXTS[] = {{"module", offsetof(tap_save_info, module)}, {"graph", offsetof(tap_save_info, graph)},
                  {"node", offsetof(tap_save_info, node)},     {"source", offsetof(tap_save_info, source)},
                  {"suffix", offsetof(tap_save_info, suffix)}, {"argument", offsetof(tap_save_info, argument)},
-                 {"device", offsetof(tap_save_info, device)}, {"path", offsetof(tap_save_info, path)}};
+                 {"device", offsetof(tap_save_info, device)}, {"path", offsetof(tap_save_info, path)},
+                 {"placements", offsetof(tap_save_info, placements)}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++)
         if (is_key(key, len, TEXTS[i].key))
             memcpy((char *)info + TEXTS[i].offset, &text, sizeof text);
@@ -270,6 +271,11 @@ const char *graph_site_print_file(const tap_graph_site *site)
     return site->print_file;
 }
 
+const char *graph_site_text(const tap_graph_site *site)
+{
+    return site->text;
+}
+
 /* --------------------------------------------------------------------------------------------------------- saving */
 
 static void take_leaf(tap_value *out, char mark, const tap_value *leaf, bool gradients)
@@ -366,6 +372,12 @@ static void save_site(tap_recorder *rec, const tap_graph_site *site, const tap_v
     save_any(rec, site, leaves, &info, false);
 }
 
+void graph_site_lose(tap_recorder *rec, const tap_graph_site *site)
+{
+    static const int64_t shape[1] = {1};
+    tap_save(rec, site->name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, &site->info);
+}
+
 static void announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, const tap_saved *saved)
 {
     tap_save_info info = site->info;
@@ -375,6 +387,30 @@ static void announce(tap_recorder *rec, const tap_graph_site *site, const tap_va
     info.step = saved->step;
     info.call = saved->call;
     save_any(rec, site, leaves, &info, true);
+}
+
+size_t graph_site_gradients(const tap_graph_site *site)
+{
+    size_t count = site->nodes ? 0 : 1;
+    for (size_t i = 0; i < site->nodes; i++)
+        count += site->marks[i] == 'G';
+    return count;
+}
+
+void graph_site_gone(tap_recorder *rec, const tap_graph_site *site, int64_t step, uint32_t call)
+{
+    tap_value *nothing = calloc(site->leaves + 1, sizeof *nothing);
+    tap_save_info info = site->info;
+    info.kind = TAP_KIND_GRAD;
+    info.flags = TAP_SAVE_SLOT_GONE;
+    info.has_step = info.has_call = true;
+    info.step = step;
+    info.call = call;
+    for (size_t i = 0; nothing && i < site->leaves; i++)
+        nothing[i].type = TAP_VALUE_NONE;
+    if (nothing)
+        save_any(rec, site, nothing, &info, true);
+    free(nothing);
 }
 
 static void fill_ticket(int64_t *numbers, uint64_t serial, const tap_saved *saved)
@@ -398,7 +434,7 @@ void graph_site_run(const tap_graph_site *site, const tap_value *values, size_t 
         save_site(rec, site, values, count, flags, device, NULL, &saved);
         if (saved.wanted && numbers) {
             fill_ticket(numbers, serial, &saved);
-            if (!torch_in_recompute() && flags >> 8 == TAP_KIND_FORWARD) /* else it is itself an announcement */
+            if (!torch_in_recompute() && !(flags & TAP_SAVE_SLOT)) /* else it is itself the announcement */
                 announce(rec, site, values, &saved);
         }
     }

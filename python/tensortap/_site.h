@@ -12,6 +12,7 @@ const tap_graph_site *graph_site(const char *text, size_t len);
 /* How many tensors its tree has room for. */
 size_t graph_site_leaves(const tap_graph_site *site);
 const char *graph_site_name(const tap_graph_site *site);
+const char *graph_site_text(const tap_graph_site *site); /* as the graph holds it */
 /* Where a value is printed to; NULL: stdout. */
 const char *graph_site_print_file(const tap_graph_site *site);
 
@@ -30,5 +31,11 @@ void graph_site_run_gradient(const tap_graph_site *site, const tap_value *value,
 /* Saves one leaf of a site that carries its flags itself. given: NULL, or the ticket of the value it belongs to. Fills
  * numbers and announces the gradient only where the site says so. */
 void graph_site_run_leaf(const tap_graph_site *site, const tap_value *value, const int64_t *given, int64_t *numbers);
+/* A value that could not be read: verify lists it. */
+void graph_site_lose(tap_recorder *rec, const tap_graph_site *site);
+/* How many gradients a save of the site announces. */
+size_t graph_site_gradients(const tap_graph_site *site);
+/* No gradient is going to come any more for what was announced and did not come. */
+void graph_site_gone(tap_recorder *rec, const tap_graph_site *site, int64_t step, uint32_t call);
 
 #endif

@@ -95,7 +95,7 @@ def _simplify_torch(x: Any) -> Simple:
         raise Traced
     if is_wrapped(x):
         with torch._C._DisableFuncTorch():
-            return _simplify_torch(unwrapped(x))
+            return _without_operators(_simplify_torch(unwrapped(x)))
     grad = bool(x.requires_grad)
     name = None if type(x) is torch.Tensor else _qualified(type(x))
     placements = None
@@ -113,6 +113,19 @@ def _simplify_torch(x: Any) -> Simple:
             return _simple_quantised(t, grad, device)
         t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
         return t, None, name, grad, device, placements
+
+
+def _without_operators(simple: Simple) -> Simple:
+    """Inside torch.func a torch without DLPack's exchange table wraps a tensor again whenever it is asked for its data:
+    its memory as an array."""
+    import torch
+
+    t = simple[0]
+    if not isinstance(t, torch.Tensor) or hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return simple
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}[t.element_size()]
+    array = t.contiguous().view(bits).numpy()
+    return array, str(t.dtype), *simple[2:]
 
 
 def _simple_sparse(t: Any, grad: bool, device: str | None) -> Simple:

@@ -16,7 +16,7 @@ USAGE = "usage: python -m tensortap.converter_test [-i FILE_OR_MODULE]... [PREFI
 
 
 def _same(got: Any, wanted: Any) -> str:
-    """"" where they agree, else what differs."""
+    """ "" where they agree, else what differs."""
     import torch
 
     if isinstance(wanted, (list, tuple)):
@@ -26,7 +26,8 @@ def _same(got: Any, wanted: Any) -> str:
     if not isinstance(wanted, torch.Tensor):
         return "" if got == wanted else f"gave {got!r}, eager {wanted!r}"
     if not isinstance(got, torch.Tensor) or (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
-        return f"gave {getattr(got, 'dtype', type(got))}{tuple(getattr(got, 'shape', ()))}, eager {wanted.dtype}{tuple(wanted.shape)}"
+        found = f"{getattr(got, 'dtype', type(got))}{tuple(getattr(got, 'shape', ()))}"
+        return f"gave {found}, eager {wanted.dtype}{tuple(wanted.shape)}"
     if wanted.dtype in (torch.float16, torch.float32, torch.float64):
         if torch.allclose(got, wanted, rtol=1e-3, atol=1e-5, equal_nan=True):
             return ""
@@ -42,7 +43,7 @@ def _copied(value: Any) -> Any:
 
 
 def run_case(target: Any, case: Any, backend: Any) -> str:
-    """"" where the compiled operator gives what eager gives, else what went wrong."""
+    """ "" where the compiled operator gives what eager gives, else what went wrong."""
     import torch
 
     def eager(*args: Any, **kwargs: Any) -> Any:

@@ -204,8 +204,10 @@ static tap_status choose_plan(tap_frame *frame, int32_t index, tap_error *err)
                              .segments = engine->segments, .nsegments = engine->nsegments, .segment = index,
                              .symbols = frame->symbols, .known = frame->known, .threads = threads};
     tap__plan *plan;
+    uint64_t began = tap__monotonic_ns();
     TAP_TRY(tap__plan_make(&input, &plan, err));
     pthread_mutex_lock(&engine->lock);
+    engine->counts.plan_nanoseconds += tap__monotonic_ns() - began;
     tap__plan *other = find_plan(engine, segment, frame, threads); /* made by another thread meanwhile */
     if (!other)
         keep_plan(engine, segment, plan);

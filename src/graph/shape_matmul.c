@@ -67,3 +67,19 @@ tap_status tap__shape_convolution(tap__call *call, tap_error *err)
                         call->name);
     return TAP_OK;
 }
+
+tap_status tap__shape_attention(tap__call *call, tap_error *err)
+{
+    const tap__operand *query = &call->in[0], *key = &call->in[1], *value = &call->in[2];
+    if (query->ndim != 4 || key->ndim != 4 || value->ndim != 4 || query->size[3] != key->size[3] ||
+        key->size[2] != value->size[2])
+        return tap_fail(err, TAP_E_INVALID, "%s: the sizes of the factors do not fit together", call->name);
+    call->out[0].dtype = query->dtype;
+    call->out[0].ndim = 4;
+    call->out[1].dtype = query->dtype == TAP_F64 ? TAP_F64 : TAP_F32;
+    call->out[1].ndim = 3;
+    for (int i = 0; i < 3; i++)
+        call->out[0].size[i] = call->out[1].size[i] = query->size[i];
+    call->out[0].size[3] = value->size[3];
+    return TAP_OK;
+}

@@ -130,7 +130,10 @@ def test_run_eagerly_and_fusion_switch(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "switch.json"
     file.write_text('{"Switch": {"GraphFusion": {"ALL": "off"}}}')
     x = torch.randn(64)
-    work: Callable[[Any], Any] = lambda x: (x + 1).exp() * 2
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).exp() * 2
+
     tensortap.counters(reset=True)
     torch.testing.assert_close(compiled(work, debug__run_eagerly=True)(x), work(x))
     assert tensortap.counters()["graphs"] == 0
@@ -141,7 +144,7 @@ def test_run_eagerly_and_fusion_switch(tmp_path: pathlib.Path) -> None:
     assert tensortap.counters()["steps"] > fused
     file.write_text("[]")
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="switch.json: expected "):
+    with pytest.raises(Exception, match=r"switch.json: expected "):
         compiled(work, fusion_config__fusion_switch_file=str(file))(x)
 
 

@@ -168,7 +168,7 @@ def test_warns_about_options_of_the_other_mode() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torchair.get_npu_backend()
-    with pytest.raises(TypeError, match="compiler_config is a torchair.CompilerConfig or None, not dict"):
+    with pytest.raises(TypeError, match=r"compiler_config is a torchair.CompilerConfig or None, not dict"):
         torchair.get_npu_backend(compiler_config={})  # type: ignore[arg-type]
 
 

@@ -89,7 +89,7 @@ def test_pbtxt_loads_in_tensorboard(dumped: pathlib.Path) -> None:
 
     graph = text_format.Parse(one(dumped, "optimized", "pbtxt").read_text(), GraphDef())
     ops = {node.name: node for node in graph.node}
-    assert ops["Mul"].op == "Mul" and list(ops["Mul"].input)[0] == "Add:0" and "[o]y" in ops["Add"].attr
+    assert ops["Mul"].op == "Mul" and ops["Mul"].input[0] == "Add:0" and "[o]y" in ops["Add"].attr
     assert b"dtype: DT_FLOAT" in ops["Add"].attr["[o]y"].s
     assert len(graph_util.merge_graph_defs([graph]).node) == len(graph.node)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +64,7 @@ class Bert(nn.Module):
 
         super().__init__()
         config = BertConfig(
-            vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+            vocab_size=96, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
             max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager",
         )  # fmt: skip
         self.bert = BertModel(config)
@@ -81,7 +80,7 @@ class T5(nn.Module):
 
         super().__init__()
         config = T5Config(
-            vocab_size=96, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4, dropout_rate=0.0,
+            vocab_size=96, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=4, dropout_rate=0.0,
             feed_forward_proj="gated-gelu", decoder_start_token_id=0,
         )  # fmt: skip
         self.t5 = T5ForConditionalGeneration(config)
@@ -97,7 +96,7 @@ class ViT(nn.Module):
 
         super().__init__()
         config = ViTConfig(
-            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16, patch_size=4,
+            hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, image_size=16, patch_size=4,
             hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
         )  # fmt: skip
         self.vit = ViTModel(config)
@@ -222,12 +221,12 @@ class LstmCells(nn.Module):
 
 
 class LstmLayer(nn.Module):
-    """torch's own layer."""
+    """torch's own layer, which torch unrolls when it traces it: the length is one of the fixed sizes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.out = nn.Embedding(20, 8), nn.Linear(32, 20)
-        self.lstm = nn.LSTM(8, 16, num_layers=2, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(8, 16, batch_first=True, bidirectional=True)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y, (h, _) = self.lstm(self.embed(ids))
@@ -339,7 +338,7 @@ MODELS = [
     Model("ResNet", ResNet, lambda i: (torch.randn(4 + i, 3, 32 + 16 * i, 32), torch.randint(0, 10, (4 + i,)))),
     Model("U-Net", UNet, lambda i: (torch.randn(2 + i, 1, 16, 16 + 8 * i),)),
     Model("LSTM cells", LstmCells, lambda i: (_ids(3 + i, 6, 20),)),
-    Model("LSTM layer", LstmLayer, lambda i: (_ids(3 + i, 6 + 2 * i, 20),)),
+    Model("LSTM layer", LstmLayer, lambda i: (_ids(3 + i, 4, 20),)),
     Model("MoE", MixtureOfExperts, lambda i: (torch.randn(2 + i, 6 + i, 16),)),
     Model("Mamba", Mamba, lambda i: (torch.randn(2 + i, 7, 8),)),
     Model("DLRM", Dlrm, _clicks),

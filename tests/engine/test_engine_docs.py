@@ -23,8 +23,8 @@ def test_example(example, tmp_path):
 
 
 def test_docstrings():
-    from tensortap import _backend, _options
+    from tensortap import _backend, _engine_options
 
-    for module in (_backend, _options):
+    for module in (_backend, _engine_options):
         assert doctest.testmod(module).failed == 0
     _backend._converters.clear()

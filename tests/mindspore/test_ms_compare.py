@@ -1,5 +1,6 @@
 """The same small network with the same weights in PyTorch and in MindSpore: the two recordings are equal, and after one
-weight is changed the layer it belongs to is the first that is named."""
+weight is changed the layer it belongs to is the first that is named. Between the layers is relu, which both compute
+exactly; MindSpore's tanh is up to 1e-6 away from the true one, which shows in what comes after it."""
 import os
 import pathlib
 import subprocess
@@ -41,7 +42,7 @@ class Net(nn.Cell):
         tap.save(x, "x")
         for index in range(3):
             x = tap.save(self.layers[index](x), "layer" + str(index), grad=True)
-            x = ops.tanh(x)
+            x = ops.relu(x)
         loss = ops.mean(x * x)
         tap.save(loss, "loss")
         return loss

@@ -53,7 +53,8 @@ _CONCRETE = {
     ".ge_converter": None,
     ".ge_converter.converter_utils": "._converter_utils",
 }
-_TORCHAIR |= {f".{name}{part}": ours for name in ("ge_concrete_graph", "_ge_concrete_graph") for part, ours in _CONCRETE.items()}
+for _name in ("ge_concrete_graph", "_ge_concrete_graph"):
+    _TORCHAIR |= {f".{_name}{_part}": _ours for _part, _ours in _CONCRETE.items()}
 for _top in ("torchair", "torch_npu.dynamo.torchair"):
     for _part, _ours in _TORCHAIR.items():
         _STANDS_IN[_top + _part] = "" if _ours is None else "tensortap.compat.torchair" + _ours
@@ -149,6 +150,15 @@ class _TorchFinder(MetaPathFinder):
 
         loader.exec_module = load_and_change  # type: ignore[method-assign]
         return spec
+
+
+def stand_in(name: str) -> None:
+    """Fill a package that is being imported with the names of ours."""
+    module = sys.modules[name]
+    loader = _StandIn(_STANDS_IN[name])
+    module.__loader__ = loader
+    module.__path__ = []
+    loader.exec_module(module)
 
 
 def add_finder(force: bool) -> None:

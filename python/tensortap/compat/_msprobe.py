@@ -16,7 +16,7 @@ from . import _paths
 from ._msprobe_config import FileCheckException, MsprobeException, Settings, invalid, read
 from ._msprobe_value import Shape
 
-_SLOT, _GONE = 4, 8
+SLOT, GONE = 4, 8
 _lock = threading.RLock()
 
 
@@ -58,7 +58,7 @@ class Hook:
             if not self.came and not self.recorder.closed:
                 put(
                     self.recorder, None, self.name, self.step, self.call, kind="grad", path=self.path,
-                    flags=_SLOT | _GONE,
+                    flags=SLOT | GONE,
                 )  # fmt: skip
         except Exception:
             return  # the interpreter is going
@@ -167,13 +167,13 @@ class Debugger:
         self, recorder: _recording.Recorder, shape: Shape, name: str, step: int, call: int, hooks: bool
     ) -> None:
         """A place for every gradient, empty until it comes."""
-        flags = _SLOT if shape.mirror is None and shape.gradients else _SLOT | _GONE
+        flags = SLOT if shape.mirror is None and shape.gradients else SLOT | GONE
         put(recorder, shape.mirror, name, step, call, kind="grad", flags=flags)
         for path, part in reversed(shape.mirror_pieces):
-            put(recorder, part, name, step, call, kind="grad", flags=_SLOT | _GONE, path=path)
+            put(recorder, part, name, step, call, kind="grad", flags=SLOT | GONE, path=path)
         for path, tensor in shape.gradients:
             if path:
-                put(recorder, None, name, step, call, kind="grad", flags=_SLOT, path=path)
+                put(recorder, None, name, step, call, kind="grad", flags=SLOT, path=path)
             if hooks:
                 self.hook(tensor, Hook(recorder, name, step, call, path))
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from typing import Any
 
 import torch
 
+from .. import _recording, _torch
 from . import _paths
-from ._msprobe import Debugger, Hook, lock, put
+from ._msprobe import GONE, SLOT, Debugger, Hook, lock, put
 from ._msprobe import seed as seed_python
 from ._msprobe_config import FileCheckException, MsprobeException
+from ._msprobe_value import Shape
 
 __all__ = ["FileCheckException", "MsprobeException", "PrecisionDebugger", "seed_all"]
 
@@ -111,7 +114,10 @@ def _trace(variable: Any, name: str, backward: bool) -> None:
     if not backward:
         return
     for path, tensor in hooked:
-        tensor.register_hook(_grad_hook(token, name, path))
+        if tensor.is_leaf:
+            tensor.register_hook(_leaf_hook(tensor, token, name, path))
+        else:
+            tensor.register_hook(_grad_hook(token, name, path))
 
 
 def tensors_index(tensors: list[Any], tensor: Any) -> int:
@@ -130,32 +136,86 @@ def _grad_hook(token: torch.Tensor, name: str, path: str) -> Any:
     return hook
 
 
+def _leaf_hook(tensor: torch.Tensor, token: torch.Tensor, name: str, path: str) -> Any:
+    """A hook on a leaf stays until it is removed; this one goes when its step is over."""
+
+    def hook(grad: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling() and is_over(token):
+            _torch.forget(tensor, token, path)
+        else:
+            torch.ops.tensortap_compat.debug_grad(grad, token, name, path)
+        return grad
+
+    return hook
+
+
+def is_over(token: torch.Tensor) -> bool:
+    """Did the gradient of this token come, and the step of its save end?"""
+    step, _, number = token.tolist()
+    debugger = PrecisionDebugger._instance
+    current = debugger._loop + debugger._init_step if debugger is not None else -1
+    return bool(step != current and number not in _awaited)
+
+
+class _Awaited:
+    """The gradients that a compiled save waits for. When its token goes, they are given up."""
+
+    def __init__(self, recorder: _recording.Recorder, name: str, step: int, call: int, paths: set[str]) -> None:
+        self.recorder, self.name, self.step, self.call, self.paths = recorder, name, step, call, paths
+
+    def give_up(self) -> None:
+        if not self.recorder.closed:
+            for path in self.paths:
+                put(
+                    self.recorder, None, self.name, self.step, self.call, kind="grad", path=path or None,
+                    flags=SLOT | GONE,
+                )  # fmt: skip
+
+
+_awaited: dict[int, _Awaited] = {}
+_numbers = itertools.count(1)
+
+
+def _drop(number: int) -> None:
+    waiting = _awaited.pop(number, None)
+    if waiting is not None:
+        waiting.give_up()
+
+
 def compiled_save(tensors: list[torch.Tensor], name: str, shape: str, backward: bool) -> torch.Tensor:
     """What the operator of a save runs; returns step and call, for the gradients."""
     wanted, _, text = shape.partition("\n")
     given = [tensor.detach() for tensor in tensors]
     for index in wanted.split("|") if wanted else ():
         given[int(index)].requires_grad_(True)
-    step, call = -1, 0
+    step, call, number = -1, 0, next(_numbers)
     with lock():
-        if PrecisionDebugger._instance is not None:
+        debugger = PrecisionDebugger._instance
+        if debugger is not None:
             try:
-                step, call = PrecisionDebugger._instance._save(
-                    _unflatten(json.loads(text), given), name, backward, hooks=False
-                )
+                value = _unflatten(json.loads(text), given)
+                step, call = debugger._save(value, name, backward, hooks=False)
+                if step >= 0 and backward and debugger._recorder is not None:
+                    paths = {path for path, _ in Shape(value).gradients}
+                    _awaited[number] = _Awaited(debugger._recorder, name, step, call, paths)
             except Exception as error:
                 _paths.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
-    return torch.tensor([step, call])
+    return _torch.told_when_gone((step, call, number), lambda: _drop(number))
 
 
 def compiled_grad(grad: torch.Tensor, token: torch.Tensor, name: str, path: str) -> None:
     """What the operator of a gradient runs."""
-    step, call = token.tolist()
+    step, call, number = token.tolist()
     debugger = PrecisionDebugger._instance
     if step < 0 or debugger is None:
         return
     with lock():
-        recorder = debugger._recorders.get(_rank())
+        waiting = _awaited.get(number)
+        recorder = waiting.recorder if waiting is not None else debugger._recorders.get(_rank())
+        if waiting is not None:
+            waiting.paths.discard(path)
+            if not waiting.paths:
+                del _awaited[number]
         if recorder is not None and not recorder.closed:
             put(recorder, grad.detach(), name, step, call, kind="grad", path=path or None)
 

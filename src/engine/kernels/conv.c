@@ -318,9 +318,9 @@ static tap_status check(const tap__call *call, const shapes *conv, tap_error *er
     tap_dtype dtype = conv->x->dtype;
     bool same = conv->weight->dtype == dtype && conv->y->dtype == dtype;
     if (!same || (dtype != TAP_F32 && dtype != TAP_BF16 && dtype != TAP_F16))
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: convolutions of these types run in the framework", call->name);
+        return tap__refuse(call, err);
     if (conv->spatial < 1 || conv->spatial > 3 || conv->groups < 1 || tap__operand_count(conv->weight) == 0)
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: convolutions of these sizes run in the framework", call->name);
+        return tap__refuse(call, err);
     return TAP_OK;
 }
 
@@ -372,8 +372,7 @@ static tap_status build_zeros(const tap__call *call, state *self, tap_error *err
         if (!is_wanted(call, i) || tap__operand_count(&call->out[i]) == 0)
             continue;
         if (i != GRAD_BIAS && !tap__operand_is_contiguous(&call->out[i]))
-            return tap_fail(err, TAP_E_UNSUPPORTED, "%s: convolutions of these sizes run in the framework",
-                            call->name);
+            return tap__refuse(call, err);
         self->zeros[self->nzeros++] = i;
     }
     return TAP_OK;

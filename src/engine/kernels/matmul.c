@@ -279,8 +279,7 @@ static tap_status prepare_blas(problem *self, tap__call *call, tap_error *err)
 {
     self->gemm = tap__gemm(self->dtype);
     if (!self->gemm || self->m > TAP_GEMM_MAX || self->n > TAP_GEMM_MAX || self->k > TAP_GEMM_MAX)
-        return tap_fail(err, TAP_E_UNSUPPORTED, "%s: this process has no matrix product for %s of this size",
-                        call->name, tap_dtype_describe(self->dtype)->name);
+        return tap__refuse(call, err);
     bool transposed;
     self->copy_a = !fits_blas(self->a, self->m, self->k, &self->ta, &self->lda);
     self->copy_b = !fits_blas(self->b, self->k, self->n, &self->tb, &self->ldb);
@@ -503,8 +502,7 @@ static tap_status prepare(tap__call *call, const form *how, tap_error *err)
 {
     for (int i = 0; i < call->nin; i++)
         if (call->in[i].dtype != call->out[0].dtype || call->in[i].is_number)
-            return tap_fail(err, TAP_E_UNSUPPORTED, "%s: operands of different types are not multiplied natively",
-                            call->name);
+            return tap__refuse(call, err);
     problem *self = tap__calloc(1, sizeof *self);
     if (!self)
         return tap_fail_nomem(err);

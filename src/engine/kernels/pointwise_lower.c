@@ -446,12 +446,10 @@ static tap__pw_value commute(lowering *l, const rule *r)
 static tap__pw_value add(lowering *l, const rule *r)
 {
     compute_in(l, l->call->out[0].dtype);
-    tap__number alpha = number_attr(l, "alpha");
+    tap__number alpha = as_number(l, number_attr(l, "alpha"), false);
     if (is_one(&alpha))
         return r->insn == TAP_PWI_Add ? commute(l, r) : finish(l, apply(l, r->insn, OPMATH), 0);
     l->imm[0] = r->insn == TAP_PWI_Sub ? negative(l, alpha) : alpha;
-    if (!fits(l, &alpha))
-        l->b->failed = true;
     return finish(l, emit(l, TAP_PWI_AddScaled, 2, (uint16_t[]){operand(l, 0, OPMATH), operand(l, 1, OPMATH)}), 0);
 }
 
@@ -459,7 +457,7 @@ static tap__pw_value subtract_from(lowering *l, const rule *r)
 {
     (void)r;
     compute_in(l, l->call->out[0].dtype);
-    tap__number alpha = number_attr(l, "alpha");
+    tap__number alpha = as_number(l, number_attr(l, "alpha"), false);
     uint16_t x = operand(l, 0, 0);
     if (is_one(&alpha) && is_number(l, 1) && !is_complex(l->type)) {
         l->imm[0] = as_number(l, l->call->in[1].number, true);
@@ -481,20 +479,6 @@ static uint16_t between(const lowering *l, uint16_t slot)
 static bool is_alone(const lowering *l, int k)
 {
     return is_number(l, k) || l->call->in[k].ndim == 0;
-}
-
-/* x + value * a * b, or / b; float16 (not bfloat16) is rounded at each operation. */
-static tap__pw_value add_product(lowering *l, const rule *r)
-{
-    if (!compute_in(l, l->call->out[0].dtype) || l->dtype != TAP_F16)
-        return of_result(l, r);
-    uint16_t a = operand(l, 1, 0), b = operand(l, 2, 0);
-    tap__number value = number_attr(l, "value");
-    if (!is_one(&value))
-        a = between(l, emit_number(l, TAP_PWI_Mul, a, as_number(l, value, false)));
-    tap__pw_insn last = r->insn == TAP_PWI_Addcmul ? TAP_PWI_Mul : TAP_PWI_Div;
-    uint16_t product = between(l, emit(l, last, 2, (uint16_t[]){a, b}));
-    return finish(l, emit(l, TAP_PWI_Add, 2, (uint16_t[]){operand(l, 0, 0), product}), 0);
 }
 
 /* Integers: only by a number that is not zero, since the others may fail. */
@@ -571,10 +555,7 @@ static tap__pw_value power(lowering *l, const rule *r)
 static tap__pw_value clamp(lowering *l, const rule *r)
 {
     (void)r;
-    if (!compute_in(l, l->call->out[0].dtype) || l->type == TAP_PW_b8) {
-        l->b->failed = true;
-        return (tap__pw_value){0, 0};
-    }
+    compute_in(l, l->call->out[0].dtype);
     uint16_t slot = operand(l, 0, 0);
     static const tap__pw_insn INSNS[] = {TAP_PWI_Copy, TAP_PWI_Max, TAP_PWI_Min};
     for (int k = 1; k <= 2; k++)
@@ -672,6 +653,15 @@ static tap__pw_value elu(lowering *l, const rule *r)
     return finish(l, apply(l, result ? TAP_PWI_EluGradResult : r->insn, 0), 0);
 }
 
+/* In 16 bits each operation is rounded. */
+static tap__pw_value logit_of_half(lowering *l, uint16_t x)
+{
+    l->imm[0] = real_number(1);
+    uint16_t rest = between(l, emit(l, TAP_PWI_SubFrom, 1, &x));
+    uint16_t odds = between(l, emit(l, TAP_PWI_Div, 2, (uint16_t[]){x, rest}));
+    return finish(l, emit(l, TAP_PWI_Log, 1, &odds), 0);
+}
+
 static tap__pw_value logit(lowering *l, const rule *r)
 {
     if (!compute_in(l, l->call->out[0].dtype))
@@ -684,6 +674,10 @@ static tap__pw_value logit(lowering *l, const rule *r)
         double high = l->type == TAP_PW_f32 ? (double)(1.0f - (float)low) : 1 - low;
         l->imm[0] = real_number(low);
         l->imm[1] = real_number(is_half(l->dtype) ? round_half(l, high) : high);
+    }
+    if (is_half(l->dtype) && r->insn == TAP_PWI_Logit) {
+        uint16_t x = operand(l, 0, 0);
+        return logit_of_half(l, insn == TAP_PWI_Logit ? x : emit(l, TAP_PWI_Hardtanh, 1, &x));
     }
     return finish(l, apply(l, insn, 0), 0);
 }
@@ -737,7 +731,7 @@ static const rule RULES[TAP_PW_END] = {
     SIMPLE(Log2), SIMPLE(LogAddExp), SIMPLE(LogAddExp2), SIMPLE(LogSigmoidGrad), SIMPLE(Mish), SIMPLE(Prelu),
     SIMPLE(Reciprocal), SIMPLE(Rsqrt), SIMPLE(Sigmoid), SIMPLE(SigmoidGrad), SIMPLE(Silu), SIMPLE(Sin), SIMPLE(Sinc),
     SIMPLE(Sinh), SIMPLE(Softplus), SIMPLE(Softshrink), SIMPLE(Sqrt), SIMPLE(Square), SIMPLE(Tan), SIMPLE(Tanh),
-    SIMPLE(Xlog1py), SIMPLE(Xlogy), BY(Addcdiv, add_product, Addcdiv), BY(Addcmul, add_product, Addcmul),
+    SIMPLE(Xlog1py), SIMPLE(Xlogy), SIMPLE(Addcdiv), SIMPLE(Addcmul),
     MEANS(LeakyReluBackward, LeakyReluGrad, 0), MEANS(MishBackward, MishGrad, 0),
     MEANS(SiluBackward, SiluGrad, 0), MEANS(SoftplusBackward, SoftplusGrad, 0), MEANS(TanhBackward, TanhGrad, 0),
     MEANS(Lerp, Lerp, OPMATH),

@@ -38,6 +38,53 @@ static inline int64_t next_run(const tap__pw_layout *layout, int64_t *at, int64_
     return offset;
 }
 
+/* Four by four 32-bit elements, columns of src to rows of dst. */
+typedef uint32_t four __attribute__((vector_size(16)));
+typedef four four_any __attribute__((aligned(4), may_alias));
+
+static inline void transpose_four(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride)
+{
+    four a = *(const four_any *)src, b = *(const four_any *)(src + src_stride);
+    four c = *(const four_any *)(src + 2 * src_stride), d = *(const four_any *)(src + 3 * src_stride);
+    four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(four_any *)dst = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+    *(four_any *)(dst + dst_stride) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+    *(four_any *)(dst + 2 * dst_stride) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    *(four_any *)(dst + 3 * dst_stride) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
+/* dst[r * dst_stride + c] = src[c * src_stride + r] */
+static void transpose_4(uint32_t *dst, int64_t dst_stride, const uint32_t *src, int64_t src_stride, int64_t rows,
+                        int64_t columns)
+{
+    int64_t c = 0;
+    for (; c + 4 <= columns; c += 4) {
+        int64_t r = 0;
+        for (; r + 4 <= rows; r += 4)
+            transpose_four(dst + r * dst_stride + c, dst_stride, src + c * src_stride + r, src_stride);
+        for (; r < rows; r++)
+            for (int k = 0; k < 4; k++)
+                dst[r * dst_stride + c + k] = src[(c + k) * src_stride + r];
+    }
+    for (; c < columns; c++)
+        for (int64_t r = 0; r < rows; r++)
+            dst[r * dst_stride + c] = src[c * src_stride + r];
+}
+
+#define TRANSPOSE(bytes, type)                                                                                       \
+    static void transpose_##bytes(type *dst, int64_t dst_stride, const type *src, int64_t src_stride, int64_t rows,  \
+                                  int64_t columns)                                                                   \
+    {                                                                                                                \
+        for (int64_t c = 0; c < columns; c++)                                                                        \
+            for (int64_t r = 0; r < rows; r++)                                                                       \
+                dst[r * dst_stride + c] = src[c * src_stride + r];                                                   \
+    }
+TRANSPOSE(1, uint8_t)
+TRANSPOSE(2, uint16_t)
+TRANSPOSE(8, uint64_t)
+TRANSPOSE(16, element16)
+
 #define WALKS(bytes, type)                                                                                           \
     static void gather_##bytes(type *dst, const type *src, const tap__pw_layout *layout, int64_t first, int64_t n)   \
     {                                                                                                                \
@@ -91,9 +138,7 @@ static inline int64_t next_run(const tap__pw_layout *layout, int64_t *at, int64_
                 for (int64_t c = 0; c < columns; c++)                                                                \
                     dst[r * columns + c] = src[r * row_stride + c];                                                  \
         else if (row_stride == 1)                                                                                    \
-            for (int64_t c = 0; c < columns; c++)                                                                    \
-                for (int64_t r = 0; r < rows; r++)                                                                   \
-                    dst[r * columns + c] = src[r + c * column_stride];                                               \
+            transpose_##bytes(dst, columns, src, column_stride, rows, columns);                                      \
         else                                                                                                         \
             for (int64_t r = 0; r < rows; r++)                                                                       \
                 for (int64_t c = 0; c < columns; c++)                                                                \
@@ -103,9 +148,7 @@ static inline int64_t next_run(const tap__pw_layout *layout, int64_t *at, int64_
                                      int64_t column_stride)                                                          \
     {                                                                                                                \
         if (row_stride == 1)                                                                                         \
-            for (int64_t c = 0; c < columns; c++)                                                                    \
-                for (int64_t r = 0; r < rows; r++)                                                                   \
-                    dst[r + c * column_stride] = src[r * columns + c];                                               \
+            transpose_##bytes(dst, column_stride, src, columns, columns, rows);                                      \
         else                                                                                                         \
             for (int64_t r = 0; r < rows; r++)                                                                       \
                 for (int64_t c = 0; c < columns; c++)                                                                \

@@ -135,13 +135,7 @@ def _compile(
         config = _npugraph_ex.with_options(config, options)
     compiler = Compiler(config)
     experimental = config.experimental_config
-    if experimental.aot_config_enable_joint_graph and torch.is_grad_enabled():
-        from . import _joint
-
-        joint = _joint.compile(module, inputs, compiler, experimental.aot_config_output_loss_index.raw, decompositions)
-        if joint is not None:
-            return joint
-    return aot_autograd(  # type: ignore[no-any-return]
+    compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
         inference_compiler=compiler,
@@ -149,6 +143,7 @@ def _compile(
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),
     )(module, inputs)
+    return compiled
 
 
 def get_npu_backend(

@@ -9,8 +9,8 @@ import torch
 
 from ._support import BF16, BOOL, F16, F32, F64, I32, I64, Support, T
 
-_UNARY = """abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p log2 neg reciprocal relu round
-rsqrt sigmoid sign silu sin sinh sqrt square tan tanh trunc gelu isnan logical_not hardswish hardsigmoid"""
+_UNARY = """abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p log2 neg reciprocal relu
+round rsqrt sigmoid sign silu sin sinh sqrt square tan tanh trunc gelu isnan logical_not hardswish hardsigmoid"""
 _BINARY = "add.Tensor sub.Tensor mul.Tensor div.Tensor eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor"
 _BITS = "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor"
 _SINGLE = "maximum.default minimum.default atan2.default"
@@ -70,7 +70,10 @@ def declared() -> Iterator[tuple[Any, list[Support]]]:
     for name in _SINGLE.split():
         yield _overload(name), [Support(F32(2, 3), F32(2, 3)), Support(F16(2, 3), F16(2, 1))]
     for name in _BITS.split():
-        yield _overload(name), [Support(I32(2, 3), I32(2, 3)), Support(BOOL(2, 3), BOOL(2, 3)), Support(I64(2, 3), I64(3))]
+        yield (
+            _overload(name),
+            [Support(I32(2, 3), I32(2, 3)), Support(BOOL(2, 3), BOOL(2, 3)), Support(I64(2, 3), I64(3))],
+        )
     for name, cases in _OTHERS.items():
         if name not in _BINARY.split():
             yield _overload(name), cases

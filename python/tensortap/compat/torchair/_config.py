@@ -81,7 +81,7 @@ ROWS = (
     Row("export.export_name", _text),
     Row("export.weight_name", lambda: OptionValue(None)),
     Row("export.inputs_name", lambda: OptionValue(None)),
-    Row("export.experimental.enable_record_nn_module_stack", _flag(False)),
+    Row("export.experimental.enable_record_nn_module_stack", _flag(False), False),
     Row("export.experimental.auto_atc_config_generated", _flag(False), False),
     Row("export.experimental.enable_lite_export", _flag(False), False),
     Row("dump_config.enable_dump", _flag(False), True, "global:ge.exec.enableDump"),
@@ -104,11 +104,11 @@ ROWS = (
         "local:ge.exec.static_model_ops_lower_limit"),
     Row("experimental_config.jit_compile", _one_of("auto", "auto"), False, "local:ge.jit_compile", {"auto": "2"}),
     Row("experimental_config.npu_fx_pass", _flag(False), False),
-    Row("experimental_config.aot_config_enable_joint_graph", _flag(False)),
+    Row("experimental_config.aot_config_enable_joint_graph", _flag(False), False),
     Row("experimental_config.aot_config_output_loss_index", lambda: OptionValue(0)),
     Row("experimental_config.topology_sorting_strategy", _one_of("DFS", *_TOPOLOGY), True, "local:ge.topoSortingMode",
         _TOPOLOGY),
-    Row("experimental_config.enable_ref_data", _flag(False)),
+    Row("experimental_config.enable_ref_data", _flag(False), False),
     Row("experimental_config.enable_view_optimize", _flag(True), False),
     Row("experimental_config.remove_noop_ops", _flag(True), True, "local:remove_noop_ops"),
     Row("experimental_config.tiling_schedule_optimize", _flag(False), False, "global:ge.tiling_schedule_optimize",
@@ -204,7 +204,7 @@ class CompilerConfig(NpuBaseConfig):
             if not row.key or value in (None, "") or (row.path.startswith("dump_config.") and not dumping):
                 continue
             where, _, key = row.key.partition(":")
-            found[where][key] = value  # type: ignore[assignment]
+            found[where][key] = value
         return found["local"], found["global"]
 
     def set_options(self) -> dict[str, Any]:

@@ -8,14 +8,13 @@ import operator
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from . import _ge, _ge_attr, _ge_types, _names
 from ._converter import Converter, find
-from ._ge_graph import GeGraph, Op, Tensor, TensorSpec
-from ._lower import Emitter, Number, lower
+from ._ge_graph import GeGraph, Op, Tensor, TensorSpec, fixed_size
 from ._ge_ops import OPS, aten
-
-Node = torch.fx.Node
+from ._lower import Emitter, Number, lower
 
 
 class ConversionError(RuntimeError):
@@ -28,7 +27,7 @@ def has_converters(module: torch.fx.GraphModule) -> bool:
 
 
 def source_line(node: Node) -> str:
-    """The innermost line of the program that a node comes from, as in a stack trace: File "a.py", line 3, in f  code."""
+    """The innermost line of the program that a node comes from: File "a.py", line 3, in f    code."""
     lines = [each for each in (node.meta.get("stack_trace") or "").splitlines() if each.strip()]
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].lstrip().startswith("File "):
@@ -40,20 +39,28 @@ def source_line(node: Node) -> str:
 class _Conversion:
     """One graph on its way."""
 
-    def __init__(self, module: torch.fx.GraphModule, name: str, converters: bool) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, name: str, converters: bool, constants: dict[str, torch.Tensor] | None
+    ) -> None:
         self.module = module
         self.converters = converters
+        self.constants = constants  # inputs that are kept in the file; None: it is not made to be loaded
         self.ge = GeGraph(name)
         self.values: dict[Node, Any] = {}  # ge.Tensor, or a list of them
         self.known: dict[tuple[int, int], Any] = {}  # of each operator's output, what it is in the traced graph
         self.emit: Emitter | None = None
         self.fake_mode = _fake_mode(module)
-        setattr(self.ge, "on_add", self._added)
+        self.ge.on_add = self._added
 
     def run(self) -> GeGraph:
         with self.ge:
-            for index, node in enumerate(_placeholders(self.module)):
+            inputs = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+            kept = {node for node in inputs if self.constants is not None and node.name in self.constants}
+            for index, node in enumerate(node for node in inputs if node not in kept):
                 self._input(node, index)
+            for node in inputs:
+                if node in kept:
+                    self._weight(node)
             for node in list(self.module.graph.nodes):
                 if node.op == "call_function":
                     self._start(node)
@@ -96,12 +103,19 @@ class _Conversion:
     def _input(self, node: Node, index: int) -> None:
         value = node.meta.get("val")
         scalar = not isinstance(value, torch.Tensor)
-        shape = [] if scalar else [each if isinstance(each, int) else -1 for each in value.shape]
+        shape = [] if scalar else [fixed_size(each) for each in value.shape]
         dtype = _scalar_dtype(value) if scalar else value.dtype
         placement = "CPU" if scalar else "NPU"
         tensor = _ge.Data(index=index, dtype=dtype, shape=shape, placement=placement, node_name=node.name)
         self._bind(node, tensor)
         self.values[node] = tensor
+
+    def _weight(self, node: Node) -> None:
+        assert self.constants is not None
+        op = self.ge.add("Const", {}, {}, ("y",), node.name)
+        op.value = self.constants[node.name]
+        self._bind(node, op.outputs[0])
+        self.values[node] = op.outputs[0]
 
     def _constant(self, node: Node) -> None:
         value = node.meta.get("val")
@@ -122,7 +136,7 @@ class _Conversion:
 
     def _keep(self, node: Node) -> None:
         if node.target is operator.getitem:
-            parent = self.values.get(node.args[0])  # type: ignore[arg-type]
+            parent = self.values.get(node.args[0])
             if isinstance(parent, list) and isinstance(node.args[1], int) and node.args[1] < len(parent):
                 self.values[node] = parent[node.args[1]]
                 if isinstance(self.values[node], Tensor):
@@ -132,13 +146,19 @@ class _Conversion:
         same = _names.same_op(node)
         if same is not None and isinstance(meta, torch.Tensor) and self._all_known(node):
             number = _ge_types.from_torch(meta.dtype)
-            given = [self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args]
+            given = [
+                self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args
+            ]
             made = _ge.custom_op(same, inputs=dict(zip(_input_names(same), given)), outputs=["y"])
             self._bind(node, made)
             self._keep_name(node, [made])
             self.values[node] = made
             return
         op_type, inputs, attrs = _names.plain_op(node, self._tensor)
+        if self.constants is not None:
+            unique = list(dict.fromkeys(node.all_input_nodes))
+            inputs = {f"x{i}": self.values[each] for i, each in enumerate(unique)}
+            attrs = {"_fx_target": attrs["_fx_target"], "_fx_call": _ge_attr.Str(_names.call_text(node, unique.index))}
         parts = list(meta) if isinstance(meta, (list, tuple)) else [meta]
         op = self.ge.add(op_type, inputs, attrs, ["y"] if len(parts) == 1 else [("y", len(parts))], None)
         for tensor, each in zip(op.outputs, parts, strict=True):
@@ -176,7 +196,11 @@ class _Conversion:
         if isinstance(value, (list, tuple)):
             made = [self._argument(each) for each in value]
             scalars = [each for each in value if isinstance(each, Node) and not _is_tensor(each)]
-            return _ge.custom_op("Pack", inputs={"x": _packed(made)}, attrs={"N": _ge_attr.Int(len(made))}, outputs=["y"]) if scalars else made
+            return (
+                _ge.custom_op("Pack", inputs={"x": _packed(made)}, attrs={"N": _ge_attr.Int(len(made))}, outputs=["y"])
+                if scalars
+                else made
+            )
         return value
 
     def _convert(self, node: Node, converter: Converter) -> None:
@@ -212,15 +236,21 @@ class _Conversion:
                 new.append(None)
                 continue
             if not isinstance(tensor, Tensor):
-                raise self._fail(node, converter, f"returned a {type(tensor).__name__} as output {index}, not a ge.Tensor")
+                raise self._fail(
+                    node, converter, f"returned a {type(tensor).__name__} as output {index}, not a ge.Tensor"
+                )
             value = self.emit.tensor(self.known[id(tensor.node), tensor.index])
             found = value.meta["val"]
             if found.dtype != spec.dtype:
                 names = [_ge_types.dtype_name(_ge_types.from_torch(each.dtype)) for each in (found, spec)]
-                raise self._fail(node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote")
+                raise self._fail(
+                    node, converter, f"gives {names[0]} as output {index}, torch gives {names[1]}; use dtype_promote"
+                )
             if _other_sizes(found.shape, spec.shape):
                 raise self._fail(
-                    node, converter, f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}"
+                    node,
+                    converter,
+                    f"gives sizes {tuple(found.shape)} as output {index}, torch gives {tuple(spec.shape)}",
                 )
             new.append(self._with_strides(value, spec))
             self.values[new[-1]] = tensor
@@ -254,7 +284,7 @@ class _Conversion:
             return
         for user in list(node.users):
             if user.target is operator.getitem:
-                user.replace_all_uses_with(new[user.args[1]])  # type: ignore[index]
+                user.replace_all_uses_with(new[user.args[1]])
                 self.module.graph.erase_node(user)
         self._forget(node)
 
@@ -304,18 +334,17 @@ def _other_sizes(a: Any, b: Any) -> bool:
     return len(a) != len(b) or any(statically_known_true(x != y) for x, y in zip(a, b, strict=True))
 
 
-def _placeholders(module: torch.fx.GraphModule) -> list[Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
-
-
 def _fake_mode(module: torch.fx.GraphModule) -> Any:
     from torch._guards import detect_fake_mode
 
     return detect_fake_mode([node.meta.get("val") for node in module.graph.nodes])
 
 
-def convert(module: torch.fx.GraphModule, graph: int, converters: bool = True) -> GeGraph:
-    """The graph of GE; operators with converters in Python are replaced in the module. Raises ConversionError."""
-    return _Conversion(module, f"graph_{graph}", converters).run()
+def convert(
+    module: torch.fx.GraphModule, graph: int, converters: bool = True, constants: dict[str, torch.Tensor] | None = None
+) -> GeGraph:
+    """The graph of GE; operators with converters in Python are replaced in the module. Raises ConversionError.
 
-
+    With ``constants``, the values of those inputs, it can be loaded again.
+    """
+    return _Conversion(module, f"graph_{graph}", converters, constants).run()

@@ -49,7 +49,9 @@ def register_fx_node_ge_converter(aten_op: Any) -> Any:
     if aten_op is None:
         return lambda function: function
     if not callable(aten_op):
-        raise TypeError(f"register_fx_node_ge_converter takes an operator such as torch.ops.aten.add.Tensor, not {aten_op!r}")
+        raise TypeError(
+            f"register_fx_node_ge_converter takes an operator such as torch.ops.aten.add.Tensor, not {aten_op!r}"
+        )
     return Converter(aten_op)
 
 

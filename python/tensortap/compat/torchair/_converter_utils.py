@@ -1,4 +1,4 @@
-"""Everything that the file of a converter needs: ``from torchair.ge_concrete_graph.ge_converter.converter_utils import *``."""
+"""Everything that the file of a converter needs, for ``from torchair....ge_converter.converter_utils import *``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,43 @@ from ._ge_types import from_torch as torch_dtype_value_to_ge_type
 from ._support import BF16, BOOL, C64, F16, F32, F64, I8, I16, I32, I64, U8, Support, T
 
 __all__ = [
-    "Any", "BF16", "BOOL", "C64", "Callable", "Const", "ContextManager", "DataType", "Device", "Dict", "F16", "F32",
-    "F64", "Format", "Generator", "I16", "I32", "I64", "I8", "Iterator", "List", "Number", "Optional", "Support", "T",
-    "Tensor", "TensorSpec", "Tuple", "U8", "Union", "contiguous_format", "declare_supported", "dtype_promote", "ge",
-    "inf", "register_fx_node_ge_converter", "strided", "torch", "torch_dtype_value_to_ge_type",
+    "BF16",
+    "BOOL",
+    "C64",
+    "F16",
+    "F32",
+    "F64",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "U8",
+    "Any",
+    "Callable",
+    "Const",
+    "ContextManager",
+    "DataType",
+    "Device",
+    "Dict",
+    "Format",
+    "Generator",
+    "Iterator",
+    "List",
+    "Number",
+    "Optional",
+    "Support",
+    "T",
+    "Tensor",
+    "TensorSpec",
+    "Tuple",
+    "Union",
+    "contiguous_format",
+    "declare_supported",
+    "dtype_promote",
+    "ge",
+    "inf",
+    "register_fx_node_ge_converter",
+    "strided",
+    "torch",
+    "torch_dtype_value_to_ge_type",
 ]  # fmt: skip

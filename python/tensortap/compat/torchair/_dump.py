@@ -1,7 +1,7 @@
 """debug.data_dump: the graph run by torch, operator by operator, every input and output on disk.
 
-The files are the recorder's ``torchair`` layout, written in C while the graph goes on; all of a call's are in place when
-the call returns.
+The files are the recorder's ``torchair`` layout, written in C while the graph goes on; all of a call's are in place
+when the call returns.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ def dump_directory(path: str | None) -> str:
     try:
         os.makedirs(directory, mode=0o750, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise NotADirectoryError(f"config.debug.data_dump.path {directory}: a file is in the way; name a directory")
+        text = f"config.debug.data_dump.path {directory}: a file is in the way; name a directory"
+        raise NotADirectoryError(text) from None
     except OSError as error:
         raise type(error)(f"config.debug.data_dump.path {directory}: {error.strerror}; name another one") from None
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError(f"config.debug.data_dump.path {directory}: no permission to write there; name another one")
+        raise PermissionError(
+            f"config.debug.data_dump.path {directory}: no permission to write there; name another one"
+        )
     return directory
 
 
@@ -118,10 +121,14 @@ class _Run(torch.fx.Interpreter):  # type: ignore[misc]
 
 
 class EngineDump:
-    """The values of a graph's nodes as the engine computed them. ``wanted`` says of which nodes, ``steps`` in which calls."""
+    """The values of nodes as the engine computed them. ``wanted`` says of which nodes, ``steps`` in which calls."""
 
     def __init__(
-        self, dump: Dump, wanted: Callable[[str, str], bool], mode: str = "all", steps: Callable[[int], bool] | None = None
+        self,
+        dump: Dump,
+        wanted: Callable[[str, str], bool],
+        mode: str = "all",
+        steps: Callable[[int], bool] | None = None,
     ) -> None:
         self.dump, self.wanted, self.mode = dump, wanted, mode
         self.steps = steps or (lambda step: True)
@@ -172,7 +179,7 @@ def engine_dump(module: torch.fx.GraphModule, config: CompilerConfig, graph: int
 
 
 def _steps(text: str) -> Callable[[int], bool] | None:
-    """"0|2-5": whether a step is among them; None: all."""
+    """ "0|2-5": whether a step is among them; None: all."""
     ranges = [part.partition("-") for part in text.split("|") if part]
     spans = [(int(low), int(high or low)) for low, _, high in ranges]
     return (lambda step: any(low <= step <= high for low, high in spans)) if spans else None
@@ -197,7 +204,9 @@ def _say_ignored(config: CompilerConfig) -> None:
     ignored = [path for path in config.set_options() if not path.startswith("debug.data_dump.")]
     if ignored:
         names = ", ".join("config." + path for path in ignored)
-        _paths.say_once(f"data_dump:{names}", f"data_dump runs the graph eagerly, so that these have no effect: {names}")
+        _paths.say_once(
+            f"data_dump:{names}", f"data_dump runs the graph eagerly, so that these have no effect: {names}"
+        )
 
 
 def dumper(module: torch.fx.GraphModule, config: CompilerConfig, graph: int) -> Callable[[list[Any]], Any]:

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 
 from ... import _core
-from ..._backend import EVERY_NODE, compile_graph
-from ..._options import Options
+from ..._backend import compile_graph
 from .. import _paths
 from . import _convert, _dump, _graph_dump, _order
 from ._config import CompilerConfig
 
 
 def native_targets(module: torch.fx.GraphModule) -> dict[str, str]:
-    """"whole" or "partly" for each operator of a graph that the engine runs itself, in all or some of its nodes."""
-    program = compile_graph(module, []).program  # type: ignore[attr-defined]
+    """ "whole" or "partly" for each operator of a graph that the engine runs itself, in all or some of its nodes."""
+    program = compile_graph(module, [], name="summary").program
     native: dict[str, list[bool]] = {}
     for _name, target, _source, _op, kind, on_host, *_ in program.nodes():
         native.setdefault(target, []).append(kind == "view" or not on_host)
@@ -30,11 +29,11 @@ def native_targets(module: torch.fx.GraphModule) -> dict[str, str]:
     return found
 
 
-def _flags(config: CompilerConfig) -> int:
+def _fuses(config: CompilerConfig) -> bool:
     """Fusing is switched off as a whole: {"Switch": {"GraphFusion": {"ALL": "off"}}}."""
     path = config.fusion_config.fusion_switch_file.raw
     if path is None:
-        return 0
+        return True
     try:
         with open(path, encoding="utf-8") as file:
             switches = json.load(file)["Switch"]
@@ -46,7 +45,7 @@ def _flags(config: CompilerConfig) -> int:
     unknown = sorted(set(pairs) - {"ALL"})
     if unknown:
         _paths.say_once(f"fusion:{path}", f"{path}: there is no fusion of the name {unknown[0]}, only ALL")
-    return EVERY_NODE if pairs.get("ALL") == "off" else 0
+    return pairs.get("ALL") != "off"
 
 
 def compile(
@@ -66,9 +65,8 @@ def compile(
         _graph_dump.write(original, types.split(","), where, graph, "original")
         optimized = _convert.convert(copy.deepcopy(module), graph, converters=False)
         _graph_dump.write(optimized, types.split(","), where, graph, "optimized")
-    flags = _flags(config) | (EVERY_NODE if dump is not None else 0)
-    compiled = compile_graph(module, example_inputs, Options(f"graph_{graph}", flags, dump))
+    compiled = compile_graph(module, example_inputs, name=f"graph_{graph}", observer=dump, fuse=_fuses(config))
     if dump is None:
         return compiled
-    dump.attach(compiled.program)  # type: ignore[attr-defined]
+    dump.attach(compiled.program)
     return dump.around(compiled)

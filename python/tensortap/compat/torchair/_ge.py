@@ -54,7 +54,9 @@ def Const(value: Any, dtype: Any = None, node_name: str | None = None, readable:
     """
     plain = _plain(value)
     if isinstance(plain, list) and any(isinstance(each, list) for each in plain):
-        raise NotImplementedError("ge.Const of more than one dimension cannot be run here; use ge.Reshape of a flat one")
+        raise NotImplementedError(
+            "ge.Const of more than one dimension cannot be run here; use ge.Reshape of a flat one"
+        )
     graph = get_default_ge_graph()
     number = _dtype_of(plain, value) if dtype is None else _ge_types.from_torch(dtype)
     op = graph.add("Const", {}, {}, ("y",), node_name)
@@ -66,9 +68,8 @@ def Const(value: Any, dtype: Any = None, node_name: str | None = None, readable:
 
 def _made(graph: GeGraph, op: Op) -> None:
     """Tell whoever converts, so that it learns the types of the outputs at once."""
-    hook = getattr(graph, "on_add", None)
-    if hook is not None:
-        hook(op)
+    if graph.on_add is not None:
+        graph.on_add(op)
 
 
 def _sibling_dtype(value: Any, tensors: list[Tensor]) -> int | None:
@@ -122,7 +123,9 @@ def _add(
 def _bind(row: _ge_ops.OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     names = [name.rstrip("?*") for name in row.inputs] + [each.name for each in row.attrs]
     if len(args) > len(row.inputs):
-        raise TypeError(f"ge.{row.name} takes {len(row.inputs)} inputs by position ({', '.join(row.inputs)}), got {len(args)}")
+        raise TypeError(
+            f"ge.{row.name} takes {len(row.inputs)} inputs by position ({', '.join(row.inputs)}), got {len(args)}"
+        )
     given = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
@@ -165,12 +168,19 @@ def _builder(row: _ge_ops.OpDef) -> Callable[..., Any]:
         return _add(row.name, inputs, attrs, outputs, node_name, dependencies)
 
     build.__name__ = build.__qualname__ = row.name
-    build.__doc__ = f"{row.name}({', '.join(row.inputs)} | {', '.join(p.name for p in row.attrs)}) -> {', '.join(row.outputs)}"
+    build.__doc__ = (
+        f"{row.name}({', '.join(row.inputs)} | {', '.join(p.name for p in row.attrs)}) -> {', '.join(row.outputs)}"
+    )
     return build
 
 
 def Data(
-    *, index: int, dtype: Any, shape: Sequence[int] | None = None, format: Any = None, placement: str = "NPU",
+    *,
+    index: int,
+    dtype: Any,
+    shape: Sequence[int] | None = None,
+    format: Any = None,
+    placement: str = "NPU",
     node_name: str | None = None,
 ) -> Tensor:
     """A graph input; -1 is a size that differs from call to call."""

@@ -7,13 +7,21 @@ operators into torch's, and the engine runs those.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 from . import _ge_attr, _ge_types
 
 __all__ = ["GeGraph", "Op", "Tensor", "TensorSpec", "get_default_ge_graph"]
+
+
+def fixed_size(size: Any) -> int:
+    """A size as a number; -1 where it differs from call to call."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    return int(expression) if expression.is_number else -1
 
 
 class TensorSpec:
@@ -71,7 +79,7 @@ class Tensor:
 
     @property
     def tensor(self) -> str:
-        """"Add:0"."""
+        """ "Add:0"."""
         return f"{self.node.name}:{self.index}"
 
     def set_meta(self, meta: Any) -> None:
@@ -120,6 +128,7 @@ class GeGraph:
         self._counts: dict[str, int] = {}
         self._names: set[str] = set()
         self.source = self.fx = self.fx_name = ""  # given to each operator that is made
+        self.on_add: Callable[[Op], None] | None = None  # told of each operator that a builder made
 
     def unique_name(self, wanted: str) -> str:
         """The name, or the next free one with a number behind it."""

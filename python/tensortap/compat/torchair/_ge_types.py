@@ -94,6 +94,11 @@ def to_torch(number: Any) -> torch.dtype:
     return _TORCH[number]
 
 
+def number_of(name: str) -> int:
+    """The number of "DT_FLOAT"."""
+    return _TABLE[name][0]
+
+
 def dtype_name(number: int) -> str:
-    """"DT_FLOAT"."""
+    """ "DT_FLOAT"."""
     return _NAMES.get(number, f"DT_{number}")

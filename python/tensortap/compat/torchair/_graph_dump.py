@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from . import _ge_attr, _ge_types, _proto
-from ._ge_graph import GeGraph, Op, Tensor
+from ._ge_graph import GeGraph, Op, Tensor, fixed_size
 from ._ge_ops import OPS
 from ._rank import world_and_rank
 from ._summary import stamp
@@ -35,7 +37,7 @@ def sizes_of(tensor: Tensor) -> list[int] | None:
     if tensor.meta is None:
         held = tensor.node.attrs.get("shape") if tensor.node.type == "Data" else None
         return None if held is None else list(held.value)
-    return [each if isinstance(each, int) else -1 for each in tensor.meta.shape]
+    return [fixed_size(each) for each in tensor.meta.shape]
 
 
 def descriptor(name: str, tensor: Tensor | None, attrs: dict[str, Any] | None = None) -> _proto.Message:
@@ -68,7 +70,11 @@ def _output_attrs(op: Op, index: int) -> dict[str, Any]:
 
 def _op_attrs(op: Op) -> dict[str, _proto.Message]:
     found = {name: attr_message(attr) for name, attr in op.attrs.items()}
-    if op.type == "Const":
+    if op.type == "Const" and isinstance(op.value, torch.Tensor):
+        held = op.value.detach().cpu().contiguous()
+        data = held.reshape(-1).view(torch.uint8).numpy().tobytes() if held.numel() else b""
+        found["value"] = {"t": {"desc": descriptor("value", op.outputs[0]), "data": data}}
+    elif op.type == "Const":
         found["_readable_value"] = {"s": repr(op.value)}
         flat = op.value if isinstance(op.value, list) else [op.value]
         kind = "f" if any(isinstance(each, float) for each in flat) else "i"
@@ -129,14 +135,17 @@ def as_pbtxt(graph: GeGraph) -> str:
                 lines.append(f"    input: {_proto.quoted('^' + name if each != name else name)}")
         texts = [(key, _proto.to_text("AttrDef", value)) for key, value in message.get("attr", {}).items()]
         for mark, field in (("[i]", "input_desc"), ("[o]", "output_desc")):
-            texts += [(mark + each["name"], _proto.to_text("TensorDescriptor", each)) for each in message.get(field, ())]
+            texts += [
+                (mark + each["name"], _proto.to_text("TensorDescriptor", each)) for each in message.get(field, ())
+            ]
         for key, text in texts:
-            lines.append(f"    attr {{\n        key: {_proto.quoted(key)}\n        value {{\n            s: {_proto.quoted(text)}\n        }}\n    }}")
+            value = f"        value {{\n            s: {_proto.quoted(text)}\n        }}\n"
+            lines.append(f"    attr {{\n        key: {_proto.quoted(key)}\n{value}    }}")
         out.append("node {\n" + "\n".join(lines) + "\n}\n")
     return "".join(out)
 
 
-# ---------------------------------------------------------------------------------------------------------------- Python
+# --------------------------------------------------------------------------------------------------------------- Python
 
 _PY_HEAD = """# -*- coding: utf-8 -*-
 from torch import tensor
@@ -181,7 +190,11 @@ class _Printer:
 
     def call(self, op: Op) -> str:
         row = OPS.get(op.type)
-        depends = f", dependencies=[{', '.join(self.variable(each.outputs[0]) for each in op.controls)}]" if op.controls else ""
+        depends = (
+            f", dependencies=[{', '.join(self.variable(each.outputs[0]) for each in op.controls)}]"
+            if op.controls
+            else ""
+        )
         if op.type == "Data":
             shape = op.attrs["shape"].value if "shape" in op.attrs else None
             return (
@@ -194,7 +207,8 @@ class _Printer:
             inputs = ", ".join(f'"{name}": {self.value(each)}' for name, each in op.inputs.items())
             attrs = ", ".join(f'"{name}": {each!r}' for name, each in op.attrs.items())
             self.names.unique_name(op.name)
-            return f'ge.custom_op("{op.type}", inputs={{{inputs}}}, attrs={{{attrs}}}, outputs={op.output_names!r}, node_name="{op.name}")'
+            rest = f'outputs={op.output_names!r}, node_name="{op.name}"'
+            return f'ge.custom_op("{op.type}", inputs={{{inputs}}}, attrs={{{attrs}}}, {rest})'
         parts = [self.value(each) for each in op.inputs.values()]
         parts += [f"{name}={_literal(each)}" for name, each in op.attrs.items()]
         for name in row.outputs:
@@ -218,7 +232,9 @@ class _Printer:
             self.lines += ["", f"_ = ge.NetOutput([{shown}], dependencies=[])"]
             return
         called = self.const(op) if op.type == "Const" else self.call(op)
-        several = len(op.outputs) != 1 or (op.type in OPS and OPS[op.type].outputs[0].endswith("*") and "ge.custom_op" not in called)
+        several = len(op.outputs) != 1 or (
+            op.type in OPS and OPS[op.type].outputs[0].endswith("*") and "ge.custom_op" not in called
+        )
         names = ", ".join(self.variable(each) for each in op.outputs)
         self.lines.append(f"{f'[{names}]' if several else names} = {called}")
 
@@ -249,7 +265,9 @@ def as_dot(graph: GeGraph) -> str:
         out.append(f"  {_proto.quoted(op.name)} [label={_proto.quoted(text)}];")
         for name, each in op.flat_inputs():
             if each is not None:
-                out.append(f"  {_proto.quoted(each.node.name)} -> {_proto.quoted(op.name)} [label={_proto.quoted(name)}];")
+                out.append(
+                    f"  {_proto.quoted(each.node.name)} -> {_proto.quoted(op.name)} [label={_proto.quoted(name)}];"
+                )
         for control in op.controls:
             out.append(f"  {_proto.quoted(control.name)} -> {_proto.quoted(op.name)} [style=dashed];")
     return "\n".join(out) + "\n}\n"

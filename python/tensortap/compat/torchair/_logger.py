@@ -20,9 +20,8 @@ _LEVELS = {"0": logging.DEBUG, "1": logging.INFO, "2": logging.WARNING, "3": log
 class _Formatter(logging.Formatter):
     def __init__(self, tag: str) -> None:
         program = os.path.basename(sys.executable)
-        super().__init__(
-            f"[%(levelname)s] {tag}({os.getpid()},{program}):%(asctime)s [%(filename)s:%(lineno)d]%(native)d %(message)s"
-        )
+        who = f"{tag}({os.getpid()},{program})"
+        super().__init__(f"[%(levelname)s] {who}:%(asctime)s [%(filename)s:%(lineno)d]%(native)d %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
         record.native = threading.get_native_id()

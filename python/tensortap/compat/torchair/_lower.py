@@ -8,13 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.utils._pytree import tree_map
 
 from . import _ge_types
 from ._ge_graph import Op, Tensor
 from ._ge_ops import OPS, aten
-
-Node = torch.fx.Node
 
 
 class Number:
@@ -132,7 +131,7 @@ class Emitter:
 
     def dtype_of(self, x: Any) -> torch.dtype:
         """torch's dtype of a value."""
-        return x.meta["val"].dtype if isinstance(x, Node) else _ge_types.to_torch(x.dtype)  # type: ignore[no-any-return]
+        return x.meta["val"].dtype if isinstance(x, Node) else _ge_types.to_torch(x.dtype)
 
     const_dtype = dtype_of
 
@@ -156,7 +155,7 @@ def _const(op: Op) -> Any:
 
 
 def lower(op: Op, emit: Emitter, known: dict[tuple[int, int], Any]) -> None:
-    """Emit one operator; ``known`` has the values of its inputs by operator and output, and gets those of its outputs."""
+    """Emit one operator; ``known`` has the values of its inputs, by operator and output, and gets its own."""
     if op.type == "Const":
         known[id(op), 0] = _const(op)
         return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from . import _ge_attr
 from ._ge_graph import Tensor
-
-Node = torch.fx.Node
 
 # GE's operator for an ATen one of another name; the others are called as ATen calls them, in GE's spelling
 _GE_TYPES = {
@@ -49,7 +49,7 @@ def same_op(node: Node) -> str | None:
 
 
 def target_name(target: Any) -> str:
-    """"aten.add.Tensor"; a builtin as Python shows it."""
+    """ "aten.add.Tensor"; a builtin as Python shows it."""
     return str(target)
 
 
@@ -73,7 +73,7 @@ def _shown_value(node: Node) -> str:
         return f'{node.name}: "Sym({value})"'
     if isinstance(value, (list, tuple)):
         return f"{node.name}: {type(value).__name__}"
-    return node.name
+    return str(node.name)
 
 
 def _shown_argument(value: Any) -> str:
@@ -100,6 +100,28 @@ def _attribute(value: Any) -> _ge_attr.Attr | None:
         return _ge_attr.of(value)
     except (TypeError, AssertionError):
         return _ge_attr.Str(str(value))
+
+
+def call_text(node: Node, number: Callable[[Node], int]) -> str:
+    """The arguments as JSON, to call the operator again; {"$": n} is the input of that number."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Node):
+            return {"$": number(value)}
+        if isinstance(value, (list, tuple)):
+            return [plain(each) for each in value]
+        if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+            return {"float": str(value)}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        for kind in (torch.dtype, torch.layout, torch.memory_format, torch.device):
+            if isinstance(value, kind):
+                return {"torch": str(value).removeprefix("torch."), "kind": kind.__name__}
+        raise TypeError(f"node {node.name}: an argument of type {type(value).__name__} cannot be saved")
+
+    return json.dumps(
+        {"args": plain(list(node.args)), "kwargs": {key: plain(each) for key, each in node.kwargs.items()}}
+    )
 
 
 def plain_op(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import torch
-
-Node = torch.fx.Node
+from torch.fx import Node
 
 
 def _is_fixed(node: Node) -> bool:

@@ -105,7 +105,8 @@ def to_text(kind: str, message: Message, indent: str = "") -> str:
         if field.is_map:
             for key, each in value.items():
                 inner = to_text(field.type, each, indent + "    ")
-                out.append(f"{indent}{name} {{\n{indent}  key: {quoted(key)}\n{indent}  value {{\n{inner}{indent}  }}\n{indent}}}\n")
+                entry = f"{indent}  key: {quoted(key)}\n{indent}  value {{\n{inner}{indent}  }}\n"
+                out.append(f"{indent}{name} {{\n{entry}{indent}}}\n")
             continue
         for each in value if field.many else [value]:
             if field.type in messages:
@@ -242,7 +243,9 @@ def from_bytes(kind: str, data: bytes | memoryview) -> Message:
             continue
         if field.is_map:
             entry = {key: inside for key, _, inside in _parts(value)}
-            found.setdefault(field.name, {})[bytes(entry.get(1, b"")).decode()] = from_bytes(field.type, entry.get(2, b""))
+            found.setdefault(field.name, {})[bytes(entry.get(1, b"")).decode()] = from_bytes(
+                field.type, entry.get(2, b"")
+            )
             continue
         if field.type in messages:
             made: list[Any] = [from_bytes(field.type, value)]

@@ -75,7 +75,9 @@ def rows(module: torch.fx.GraphModule) -> list[list[str]]:
     found = []
     for target, counts in inputs.items():
         calls = str(sum(counts.values()))
-        found.append([str(target), _kind(target), state(target, native), calls, _counted(counts), _counted(outputs[target])])
+        found.append(
+            [str(target), _kind(target), state(target, native), calls, _counted(counts), _counted(outputs[target])]
+        )
     return found
 
 

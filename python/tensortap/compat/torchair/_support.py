@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["BF16", "BOOL", "C64", "F16", "F32", "F64", "I16", "I32", "I64", "I8", "U8", "Support", "T", "TypedTensor"]
+__all__ = ["BF16", "BOOL", "C64", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "Support", "T", "TypedTensor"]
 
 
 class TypedTensor:
