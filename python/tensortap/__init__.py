@@ -15,6 +15,7 @@ import os as _os
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._explain import Explained, explain
 from ._onimport import when_imported as _when_imported
 from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
@@ -25,6 +26,7 @@ from ._watch import Watch, watch
 __all__ = [
     "Counts",
     "Error",
+    "Explained",
     "Mapping",
     "Problem",
     "Record",
@@ -37,6 +39,7 @@ __all__ = [
     "close",
     "current",
     "declare",
+    "explain",
     "flush",
     "messages",
     "open",

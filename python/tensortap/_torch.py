@@ -212,7 +212,17 @@ _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 
 
 def _text(text: str) -> str:
+    if not text.isascii() or "\0" in text:
+        text = _clean(text)
     return text.replace("%", "%25").replace(";", "%3B")
+
+
+def _clean(text: str) -> str:
+    """What an operator's str cannot hold, written as C does in eager."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_clean._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _local(x: Any) -> Any:
