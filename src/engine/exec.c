@@ -79,7 +79,7 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
     tap__operand *given = &frame->given[value];
     frame->data[value] = tensor->data;
     given->ndim = -1;
-    if (spec->type != TAP_SPEC_TENSOR || spec->elsewhere)
+    if (spec->type != TAP_SPEC_TENSOR)
         return TAP_OK;
     if (tensor->dtype != spec->dtype || tensor->ndim != spec->ndim)
         return tap_fail(err, TAP_E_INVALID, "value %d is %s with %d dimensions, and the graph was made for %s with %d",
@@ -98,6 +98,8 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
         if (symbol >= 0 && !frame->known[symbol]) /* else another stride than the traced one: settled by a copy */
             TAP_TRY(bind_symbol(frame, value, spec->stride[i], given->stride[i], err));
     }
+    if (spec->elsewhere)
+        given->ndim = -1; /* strides are the host's own matter */
     return frame->plan ? settle(frame, value, err) : TAP_OK;
 }
 
