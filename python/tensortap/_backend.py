@@ -20,8 +20,8 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
-from ._observe import Observer, Profile, checker, tapper
 from ._engine_options import Options
+from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
 
 _ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN, _EQ, _LT, _LE, _AND, _OR = range(13)
