@@ -204,8 +204,10 @@ static tap_status choose_plan(tap_frame *frame, int32_t index, tap_error *err)
                              .segments = engine->segments, .nsegments = engine->nsegments, .segment = index,
                              .symbols = frame->symbols, .known = frame->known, .threads = threads};
     tap__plan *plan;
+    uint64_t began = tap__monotonic_ns();
     TAP_TRY(tap__plan_make(&input, &plan, err));
     pthread_mutex_lock(&engine->lock);
+    engine->counts.plan_nanoseconds += tap__monotonic_ns() - began;
     tap__plan *other = find_plan(engine, segment, frame, threads); /* made by another thread meanwhile */
     if (!other)
         keep_plan(engine, segment, plan);
@@ -309,10 +311,13 @@ static tap_status run_timed(tap_frame *frame, const tap__step *step, tap_error *
 {
     uint64_t began = tap__monotonic_ns();
     tap_status status = run_step(frame, step, err);
+    uint64_t took = tap__monotonic_ns() - began;
     tap__times *times = &frame->engine->times[step->node];
     atomic_fetch_add(&times->runs, 1);
-    atomic_fetch_add(&times->nanoseconds, tap__monotonic_ns() - began);
+    atomic_fetch_add(&times->nanoseconds, took);
     atomic_fetch_add(&times->bytes, step->bytes);
+    atomic_store(&times->last_start, began);
+    atomic_store(&times->last_nanoseconds, took);
     return status;
 }
 

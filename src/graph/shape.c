@@ -102,32 +102,3 @@ tap_status tap__shape_broadcast(tap__call *call, tap_error *err)
         return tap_fail(err, TAP_E_INVALID, "%s: its inputs have no common dtype", call->name);
     return TAP_OK;
 }
-
-tap_status tap__shape_reduce(tap__call *call, tap_error *err)
-{
-    if (call->nin < 1 || call->in[0].is_number)
-        return tap_fail(err, TAP_E_INVALID, "%s: its first input must be a tensor", call->name);
-    const tap__operand *in = &call->in[0];
-    const tap__attr *axes = tap__call_attr(call, "axes"), *keep = tap__call_attr(call, "keep_dims");
-    const tap__attr *dtype = tap__call_attr(call, "dtype");
-    bool gone[TAP_ENGINE_MAX_NDIM] = {false}, all = !axes->present || axes->count == 0;
-    for (int i = 0; i < axes->count; i++) {
-        int64_t axis = axes->ints[i] < 0 ? axes->ints[i] + in->ndim : axes->ints[i];
-        if (in->ndim == 0 && (axis == 0 || axis == -1))
-            continue;
-        if (axis < 0 || axis >= in->ndim)
-            return tap_fail(err, TAP_E_INVALID, "%s: axis %lld of a tensor with %d dimensions", call->name,
-                            (long long)axes->ints[i], (int)in->ndim);
-        gone[axis] = true;
-    }
-    for (int o = 0; o < call->nout; o++) {
-        tap__operand *out = &call->out[o];
-        *out = (tap__operand){.dtype = dtype->present ? (tap_dtype)dtype->i : in->dtype};
-        for (int i = 0; i < in->ndim; i++)
-            if (!all && !gone[i])
-                out->size[out->ndim++] = in->size[i];
-            else if (keep->present && keep->i)
-                out->size[out->ndim++] = 1;
-    }
-    return TAP_OK;
-}

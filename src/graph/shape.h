@@ -4,12 +4,13 @@
 #define TAP_GRAPH_SHAPE_H
 
 #include "graph/call.h"
+#include "graph/shape_reduce.h"
 #include "graph/shape_index.h"
 #include "graph/shape_view.h"
 
 tap_status tap__shape_same(tap__call *call, tap_error *err);      /* every output as the first input */
 tap_status tap__shape_broadcast(tap__call *call, tap_error *err); /* one output, as big as all inputs together */
-tap_status tap__shape_reduce(tap__call *call, tap_error *err);    /* attributes axes, keep_dims; dtype when present */
+tap_status tap__shape_reduce(tap__call *call, tap_error *err);    /* attributes axes, keep_dims; dtype */
 tap_status tap__shape_mm(tap__call *call, tap_error *err);        /* the product of the two inputs */
 tap_status tap__shape_addmm(tap__call *call, tap_error *err);     /* the product of the second and the third input */
 tap_status tap__shape_attention(tap__call *call, tap_error *err); /* y and logsumexp from query, key and value */

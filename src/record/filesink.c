@@ -24,7 +24,7 @@ tap_layout_options tap__ring_layout_options(const tap_ring_config *config)
         .device_index = config->device_index,
         .pid = config->pid,
         .distributed = config->distributed,
-        .checksum = config->checksum,
+        .checksum = (tap_checksum)config->checksum,
         .keep = config->keep,
         .framework = config->framework,
         .first_step = config->first_step,

@@ -56,6 +56,28 @@ typedef struct tap__lane_math {
     void (*col_softmax_grad)(void *dx, const void *g, const void *y, const double *sum, int64_t n);
     void (*col_log_softmax_grad)(void *dx, const void *g, const void *y, const double *sum, int64_t n);
     void (*col_dot)(double *acc, const void *x, const void *y, int64_t n); /* acc += x * y */
+    /* sums of g * w and of g * w * (x - mean); w may be NULL */
+    void (*norm_sums)(const void *g, const void *x, const void *w, double mean, int64_t n, double *sum, double *dot);
+    /* dx = rstd * (g * w - first - (x - mean) * second) */
+    void (*norm_grad)(void *dx, const void *g, const void *x, const void *w, double mean, double rstd, double first,
+                      double second, int64_t n);
+    /* per column over rows g_pitch and x_pitch apart: dw += g * (x - mean) * rstd, db += g, mean and rstd of each row */
+    void (*col_norm_sums)(double *dw, double *db, const void *g, const void *x, int64_t g_pitch, int64_t x_pitch,
+                          const double *mean, const double *rstd, int64_t rows, int64_t n);
+    void (*linear)(void *y, const void *x, double a, double b, int64_t n); /* y = x * a + b */
+    /* dx = g * a + (x - mean) * b + c */
+    void (*linear_grad)(void *dx, const void *g, const void *x, double mean, double a, double b, double c, int64_t n);
+    void (*col_linear)(void *y, const void *x, const double *a, const double *b, int64_t n);
+    void (*col_linear_grad)(void *dx, const void *g, const void *x, const double *mean, const double *a, const double *b,
+                            const double *c, int64_t n);
+    void (*col_sums)(double *sum, double *dot, const void *g, const void *x, const double *mean, int64_t n);
+    /* losses of x against t, p being the loss's number: y, or their gradients times g */
+    void (*squared)(void *y, const void *x, const void *t, double p, int64_t n);
+    void (*smooth)(void *y, const void *x, const void *t, double p, int64_t n);
+    void (*huber)(void *y, const void *x, const void *t, double p, int64_t n);
+    void (*squared_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
+    void (*smooth_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
+    void (*huber_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
 } tap__lane_math;
 
 typedef struct tap__lanes {

@@ -262,3 +262,189 @@ static tap_status prepare_rms_norm(tap__call *call, tap_error *err)
 }
 const tap__kernel tap__kernel_layer_norm = {.prepare = prepare_layer_norm, .run = run_forward, .release = release};
 const tap__kernel tap__kernel_rms_norm = {.prepare = prepare_rms_norm, .run = run_forward, .release = release};
+
+/* ---------------------------------------------------------------------------------------------------------- gradient */
+
+enum { ROWS = 4 }; /* whose parameter gradients are added together */
+
+typedef struct gradient_job {
+    const layer_norm *self;
+    const tap__call *call;
+    const void *g, *x, *weight, *mean, *rstd;
+    void *dx;
+    tap_dtype mean_dtype, rstd_dtype;
+    tap__space stats;
+    double *sums; /* [task][weight, bias][inner], NULL: not asked for */
+    int64_t rows_each;
+} gradient_job;
+
+static void gradient_row(const gradient_job *work, const void *g, const void *x, void *dx, double mean, double rstd,
+                         double *dw, double *db)
+{
+    const layer_norm *self = work->self;
+    const tap__lane_math *math = &self->lanes->math[self->type];
+    double a[TAP_LINE], b[TAP_LINE], c[TAP_LINE], sum = 0, dot = 0, count = (double)self->inner.count;
+    tap__cursor cursor;
+    for (int pass = 0; pass < 2; pass++) {
+        tap__cursor_seek(&cursor, &self->inner, 0);
+        for (int64_t i = 0, n; i < self->inner.count; i += n) {
+            n = at_once(self, 3, &cursor, self->inner.count - i, INT64_MAX);
+            const void *gv = load(self, 0, g, &cursor, n, a), *xv = load(self, 1, x, &cursor, n, b);
+            const char *w = work->weight ? (const char *)work->weight + (size_t)i * self->bytes : NULL;
+            if (pass == 0) {
+                if (work->dx)
+                    math->norm_sums(gv, xv, w, mean, n, &sum, &dot);
+                if (dw)
+                    math->col_norm_sums(dw + i, db + i, gv, xv, 0, 0, &mean, &rstd, 1, n);
+            } else {
+                int64_t step = self->inner.stride[2][self->inner.ndim - 1];
+                void *place = tap__element_at(dx, self->dtype[2], cursor.at[2]);
+                void *to = tap__line_target(self->dtype[2], place, step, n, c);
+                math->norm_grad(to, gv, xv, w, mean, rstd, self->rms ? 0 : sum / count, dot * rstd * rstd / count, n);
+                tap__line_store(self->lanes, self->dtype[2], place, step, n, to);
+            }
+            tap__cursor_step(&cursor, n);
+        }
+        if (!work->dx)
+            break;
+    }
+}
+
+/* Whether rows of g and x are single lines that lie ready, evenly spaced: then several are taken together. */
+static bool rows_are_even(const layer_norm *self)
+{
+    return self->inner.ndim == 1 && self->outer.ndim == 1 &&
+           tap__line_is_direct(self->dtype[0], self->inner.stride[0][0], self->inner.count) &&
+           tap__line_is_direct(self->dtype[1], self->inner.stride[1][0], self->inner.count);
+}
+
+static void run_gradient_task(const gradient_job *work, int64_t task)
+{
+    const layer_norm *self = work->self;
+    int64_t first = task * work->rows_each, last = first + work->rows_each, n = self->inner.count;
+    last = last < self->outer.count ? last : self->outer.count;
+    double *dw = work->sums ? work->sums + task * 2 * n : NULL, *db = dw ? dw + n : NULL;
+    bool even = dw && rows_are_even(self);
+    if (dw)
+        memset(dw, 0, (size_t)n * 2 * sizeof *dw);
+    tap__cursor cursor, stats;
+    tap__cursor_seek(&cursor, &self->outer, first);
+    tap__cursor_seek(&stats, &work->stats, first);
+    double mean[ROWS] = {0}, rstd[ROWS];
+    const void *from_g = NULL, *from_x = NULL;
+    int held = 0;
+    for (int64_t row = first; row < last; row++) {
+        const void *g = tap__element_at(work->g, self->dtype[0], cursor.at[0]);
+        const void *x = tap__element_at(work->x, self->dtype[1], cursor.at[1]);
+        if (work->mean)
+            mean[held] = tap__get_float(work->mean_dtype, tap__element_at(work->mean, work->mean_dtype, stats.at[0]));
+        rstd[held] = tap__get_float(work->rstd_dtype, tap__element_at(work->rstd, work->rstd_dtype, stats.at[1]));
+        gradient_row(work, g, x, work->dx ? tap__element_at(work->dx, self->dtype[2], cursor.at[2]) : NULL, mean[held],
+                     rstd[held], even ? NULL : dw, db);
+        if (even) {
+            from_g = held ? from_g : g;
+            from_x = held ? from_x : x;
+            if (++held == ROWS || row + 1 == last) {
+                self->lanes->math[self->type].col_norm_sums(dw, db, from_g, from_x, self->outer.stride[0][0],
+                                                            self->outer.stride[1][0], mean, rstd, held, n);
+                held = 0;
+            }
+        }
+        tap__cursor_step(&cursor, 1);
+        tap__cursor_step(&stats, 1);
+    }
+}
+
+static void run_gradient_tasks(void *user, int64_t from, int64_t to)
+{
+    for (; from < to; from++)
+        run_gradient_task(user, from);
+}
+
+/* Sums of the tasks, in their order, into a parameter's gradient. */
+static void put_sums(const layer_norm *self, const double *sums, int64_t tasks, const tap__operand *out, void *data)
+{
+    tap__space space;
+    tap__cursor cursor;
+    int64_t n = self->inner.count;
+    tap__space_begin(&space, 1);
+    for (int i = 0; i < out->ndim; i++)
+        tap__space_add(&space, out->size[i], &out->stride[i]);
+    tap__space_end(&space, false);
+    tap__cursor_seek(&cursor, &space, 0);
+    for (int64_t j = 0; j < n; j++) {
+        double total = 0;
+        for (int64_t task = 0; task < tasks; task++)
+            total += sums[task * 2 * n + j];
+        tap__put_float(out->dtype, tap__element_at(data, out->dtype, cursor.at[0]), total);
+        tap__cursor_step(&cursor, 1);
+    }
+}
+
+static bool wanted(const tap__call *call, int k)
+{
+    return k < call->nout && call->out[k].dtype != TAP_DTYPE_NONE;
+}
+
+/* inputs: grad, x, mean, rstd, weight (layer norm) or grad, x, rstd, weight (RMS norm) */
+static tap_status prepare_gradient(tap__call *call, bool rms, tap_error *err)
+{
+    const tap__operand *operands[] = {&call->in[0], &call->in[1], &call->out[0]};
+    const tap__operand *rstd = &call->in[rms ? 2 : 3], *weight = &call->in[rms ? 3 : 4];
+    layer_norm *self = NULL;
+    TAP_TRY(begin(call, operands, 3, weight, NULL, &self, err));
+    self->rms = rms;
+    bool fits = rstd->ndim == call->in[1].ndim;
+    for (int k = 1; k < call->nout; k++)
+        fits = fits && (!wanted(call, k) || parameter_fits(&call->in[1], self->axis, &call->out[k]));
+    if (!fits) {
+        tap__free(self);
+        return tap__refuse(call, err);
+    }
+    int64_t rows = self->outer.count, tasks = rows * self->inner.count / (4 * GRAIN);
+    tasks = tasks < 1 ? 1 : tasks > 16 ? 16 : tasks;
+    if (!wanted(call, 1) && !wanted(call, 2) && tasks == 16)
+        tasks = 64; /* nothing to keep for each */
+    self->rows_each = rows ? (rows + tasks - 1) / tasks : 1;
+    self->tasks = rows ? (rows + self->rows_each - 1) / self->rows_each : 0;
+    if (wanted(call, 1) || wanted(call, 2))
+        call->scratch += (size_t)(self->tasks * 2 * self->inner.count) * sizeof(double);
+    call->state = self;
+    return TAP_OK;
+}
+
+static tap_status run_gradient(const tap__call *call, void *const *data, tap_error *err)
+{
+    const layer_norm *self = call->state;
+    int rstd = self->rms ? 2 : 3, weight = rstd + 1;
+    char *scratch = data[call->nin + call->nout];
+    void *const *out = data + call->nin;
+    bool sums = wanted(call, 1) || wanted(call, 2);
+    (void)err;
+    gradient_job work = {.self = self, .call = call, .g = data[0], .x = data[1], .mean = self->rms ? NULL : data[2],
+                         .rstd = data[rstd], .dx = wanted(call, 0) ? out[0] : NULL, .mean_dtype = call->in[2].dtype,
+                         .rstd_dtype = call->in[rstd].dtype, .rows_each = self->rows_each};
+    if (sums)
+        work.sums = (double *)(void *)(scratch + self->weight_room);
+    work.weight = parameter(self, &call->in[weight], data[weight], self->weight_direct, scratch);
+    stats_space(&work.stats, self->axis, self->rms ? NULL : &call->in[2], &call->in[rstd]);
+    tap__parallel(call, self->tasks, 1, run_gradient_tasks, &work);
+    for (int k = 1; k < call->nout; k++)
+        if (wanted(call, k))
+            put_sums(self, work.sums + (k - 1) * self->inner.count, self->tasks, &call->out[k], out[k]);
+    return TAP_OK;
+}
+
+static tap_status prepare_layer_norm_grad(tap__call *call, tap_error *err)
+{
+    return prepare_gradient(call, false, err);
+}
+
+static tap_status prepare_rms_norm_grad(tap__call *call, tap_error *err)
+{
+    return prepare_gradient(call, true, err);
+}
+const tap__kernel tap__kernel_layer_norm_grad = {.prepare = prepare_layer_norm_grad, .run = run_gradient,
+                                                 .release = release};
+const tap__kernel tap__kernel_rms_norm_grad = {.prepare = prepare_rms_norm_grad, .run = run_gradient,
+                                               .release = release};

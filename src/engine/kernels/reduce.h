@@ -55,6 +55,8 @@ typedef struct tap__reduction {
  * are the results. ordered: elements are folded in row-major order. Refuses (E_UNSUPPORTED) types that cannot be folded and outputs of other sizes. */
 tap_status tap__reduction_begin(tap__reduction *self, const tap__call *call, const bool *mask, bool ordered,
                                 tap_error *err);
+/* The method is mean and sum of squared deviations, both as results of type float64. */
+void tap__reduction_use_moments(tap__reduction *self);
 /* Decides the order of work; sets call->scratch. */
 void tap__reduction_end(tap__reduction *self, tap__call *call);
 /* x, out: addresses of the operands. */

@@ -590,6 +590,14 @@ static void finish_deviation(const tap__reduction *self, tap__acc *a, tap__acc *
         a[i].f = sqrt(a[i].f);
 }
 
+void tap__reduction_use_moments(tap__reduction *self)
+{
+    self->how = (tap__method){.row = moments_row, .col = moments_col, .merge = moments_merge, .chunks = true};
+    self->results = 2;
+    self->result_dtype[0] = self->result_dtype[1] = TAP_F64;
+    self->result_second[1] = true;
+}
+
 static tap_status prepare_moments(tap__call *call, bool root, tap_error *err)
 {
     bool mask[TAP_ENGINE_MAX_NDIM];
