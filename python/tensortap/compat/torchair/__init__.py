@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _ge as ge
-from ._backend import get_compiler, get_npu_backend
+from ._pipeline import get_compiler, get_npu_backend
 from ._config import CompilerConfig
 from ._converter import declare_supported, dtype_promote, register_fx_node_ge_converter
 from ._export import CompiledModel, dynamo_export, use_internal_format_weight
