@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this machine able to build and test: system packages, .venv, pinned Python packages. Run by make; does nothing
-# when a stamp under .setup says that nothing changed. With an argument: that step only (system, python or bench).
+# when a stamp under .setup says that nothing changed. With an argument: that step only (system, python, bench, mindspore, oldtorch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -109,10 +109,27 @@ setup_venv() {
     touch "$stamp"
 }
 
+# Exits 3, with the reason, where the older torch cannot be had.
+setup_oldtorch() {
+    local wanted
+    wanted=$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' tools/requirements-oldtorch.txt)
+    [[ -x .venv-oldtorch/bin/python ]] || "$python" -m venv --clear .venv-oldtorch
+    if ! .venv-oldtorch/bin/python -c 'import torch' 2>/dev/null &&
+        ! .venv-oldtorch/bin/python -m pip download --disable-pip-version-check -q --no-deps -d .setup/oldtorch "$wanted" \
+            >.setup/oldtorch.log 2>&1; then
+        say "$wanted is not to be had from pip's index here; the tests on an older torch are left out"
+        exit 3
+    fi
+    PIP_FIND_LINKS="$PWD/.setup/oldtorch ${PIP_FIND_LINKS:-}" setup_venv .venv-oldtorch tools/requirements-oldtorch.txt oldtorch
+    rm -rf .setup/oldtorch
+}
+
 case ${1:-all} in
+    oldtorch) setup_oldtorch ;;
     system) setup_system ;;
     python) setup_venv "$venv" tools/requirements.txt python ;;
     bench) setup_venv .venv-bench tools/requirements-bench.txt bench ;;
+    mindspore) setup_venv .venv-mindspore tools/requirements-mindspore.txt mindspore ;;
     all) setup_system && setup_venv "$venv" tools/requirements.txt python ;;
-    *) die "unknown step $1; one of: system python bench all" ;;
+    *) die "unknown step $1; one of: system python bench mindspore oldtorch all" ;;
 esac

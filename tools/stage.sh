@@ -75,6 +75,38 @@ run_pytest() { # [quick]
     fi
 }
 
+# In an environment of its own, which is made here. Where MindSpore has no package for this machine the tests are not
+# run, and the stage says why; any other failure is one.
+mindspore_tests() {
+    local python=.venv-mindspore/bin/python wheel reason
+    wheel=$(ls build/wheel/*.whl 2>/dev/null) || die "mindspore: no wheel; run first: tools/stage.sh wheel"
+    if ! reason=$(tools/setup.sh mindspore 2>&1); then
+        if grep -qE 'No matching distribution|not a supported wheel|Could not find a version' <<<"$reason"; then
+            echo "mindspore: SKIPPED, its package cannot be installed here: $(grep -E 'ERROR' <<<"$reason" | tail -n 1)"
+            return 0
+        fi
+        echo "$reason" >&2
+        die "mindspore: the environment could not be made"
+    fi
+    "$python" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps "$wheel"
+    # shellcheck disable=SC2086
+    "$python" -m pytest -q tests/mindspore ${PYTEST_ARGS:-}
+}
+
+# The core of the torch tests on a torch without the C interface. OLDTORCH_PYTHON: an interpreter that has one.
+oldtorch() {
+    local old=${OLDTORCH_PYTHON:-.venv-oldtorch/bin/python} status=0
+    if [[ -z ${OLDTORCH_PYTHON:-} ]]; then
+        tools/setup.sh oldtorch || status=$?
+        [[ $status == 3 ]] && { echo "oldtorch: skipped, see above"; return; }
+        [[ $status == 0 ]] || exit "$status"
+        "$old" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps build/wheel/*.whl
+    fi
+    "$old" -c 'import torch; print("oldtorch: torch", torch.__version__)'
+    "$old" -m pytest -q -p no:cacheprovider tests/torch/test_modes.py -k "test_eager or TestSteps and aot_eager or
+        static and aot_eager and TestMatrix or static and nested-grad and TestMatrix or nonstrict"
+}
+
 lint() {
     local paths=() dir
     for dir in python tests examples bench fuzz tools; do
@@ -116,6 +148,8 @@ case ${1:-} in
     fuzz) fuzz "$2" ;;
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;
+    mindspore) mindspore_tests ;;
+    oldtorch) oldtorch ;;
     lint) lint ;;
     coverage) coverage ;;
     aarch64) aarch64 ;;

@@ -310,6 +310,12 @@ typedef enum tap_ring_kind {
     TAP_RING_FILE = 2    /* in the run directory; `tensortap recover DIR` drains it if the writer died too */
 } tap_ring_kind;
 
+typedef enum tap_checksum {
+    TAP_CHECKSUM_NONE = 0,
+    TAP_CHECKSUM_CRC32 = 1, /* beside the statistics */
+    TAP_CHECKSUM_XOR = 2    /* of all 8-byte words, in place of the statistics */
+} tap_checksum;
+
 typedef struct tap_options {
     size_t size;            /* set by tap_options_init */
     const char *dir;        /* created when missing */
@@ -336,7 +342,7 @@ typedef struct tap_options {
     bool distributed;       /* a process group exists (msprobe: rank<R>/ rather than proc<pid>/) */
     const char *writer;     /* the tensortap command; NULL: found beside the library, then PATH; "thread": none */
     bool asynchronous;      /* compat layouts: a save may return before its file is in place */
-    bool checksum;          /* msprobe: CRC-32 under "md5" */
+    int checksum;           /* tap_checksum: msprobe's "md5" */
     const char *framework;  /* msprobe: "pytorch" (default) or "mindspore" */
     int64_t first_step;     /* number of the first step; default 0 */
 } tap_options;
@@ -592,6 +598,10 @@ TAP_API void tap_file_close(tap_file *file);
 TAP_API tap_status tap_file_write(const char *path, const char *format, const tap_tensor *tensors,
                                   const char *const *names, size_t count, bool convert, tap_error *err);
 
+/* Appends a text and a tensor to a MindSpore print file, which is made when it is not there. One call is one message: a
+ * reader sees all of a small one or nothing. */
+TAP_API tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err);
+
 /* --------------------------------------------------------------------------------------------------------- graphs */
 
 /* A graph is built in the order it runs: inputs, calls, outputs. Values are numbered from 0. Sizes are integers or
@@ -750,12 +760,17 @@ typedef struct tap_engine_counts {
     int32_t plans;               /* made so far */
     uint64_t runs;
     uint64_t arena_bytes;        /* of the newest plan */
+    uint64_t plan_nanoseconds;   /* spent on making plans */
 } tap_engine_counts;
 TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */
 TAP_API bool tap_engine_is_host(tap_engine *engine, int32_t node);
-/* TAP_ENGINE_PROFILE: nanoseconds and bytes moved of node `node`, over all runs; a fused chain counts at its last. */
-TAP_API void tap_engine_times(tap_engine *engine, int32_t node, uint64_t *runs, uint64_t *nanoseconds, uint64_t *bytes);
+/* TAP_ENGINE_PROFILE: work of a node over all runs, and when the newest run did it. A fused chain counts at its last. */
+typedef struct tap_node_times {
+    uint64_t runs, nanoseconds, bytes;   /* bytes: read and written outside of the arena */
+    uint64_t last_start, last_nanoseconds; /* on the monotonic clock */
+} tap_node_times;
+TAP_API void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
 
 /* One row of the table of operators. */
 typedef struct tap_op_info {
@@ -765,6 +780,44 @@ typedef struct tap_op_info {
 TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
 /* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
 TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
+
+/* An operator of your own, in a shared library that exports
+ *     tap_status tap_library_init(const tap_library *library, tap_error *err);
+ * which calls library->add for each of its operators. tap_op_load (Python: tensortap.load_library) reads it into a
+ * running process; nothing is built again. examples/operator has one. */
+typedef struct tap_op_args {
+    int nin, nout, nattrs, threads;
+    const tap_tensor *in;  /* dtype NONE: left out; in a shape rule data is NULL */
+    tap_tensor *out;       /* in run: all set; in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
+    const tap_arg *attrs;  /* in the order of the row */
+} tap_op_args;
+
+typedef struct tap_op_desc {
+    size_t size;          /* sizeof(tap_op_desc) */
+    const char *name;     /* "Scale"; not one of the table's */
+    const char *inputs;   /* "x, weight?, xs*" */
+    const char *attrs;    /* "factor:float=1.0, axes:ints" */
+    const char *outputs;  /* "y" */
+    const char *dtypes;   /* kinds of element: "BUIFC"; NULL: any */
+    const char *doc;      /* one line */
+    const char *target;   /* the framework's operator that means it: "mylib.scale.default" */
+    const char *bindings; /* parameters whose arguments have other names there: "x=self, factor=2" */
+    /* dtype, ndim and sizes of the outputs from the inputs; the engine compares them with what the framework says. */
+    tap_status (*shape)(const tap_op_args *args, tap_error *err);
+    /* Any strides; called from several threads at once. */
+    tap_status (*run)(const tap_op_args *args, tap_error *err);
+} tap_op_desc;
+
+typedef struct tap_library {
+    size_t size;
+    tap_status (*add)(const tap_op_desc *op, tap_error *err);
+    tap_status (*fail)(tap_error *err, tap_status status, const char *message); /* fills err, returns status */
+    void (*parallel)(int threads, int64_t count, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end),
+                     void *user); /* pieces of at least grain on the threads the framework uses too */
+} tap_library;
+
+TAP_API tap_status tap_op_add(const tap_op_desc *op, tap_error *err);
+TAP_API tap_status tap_op_load(const char *path, tap_error *err);
 
 /* ------------------------------------------------------------------------------------------ the process's recorder */
 

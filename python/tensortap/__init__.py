@@ -12,9 +12,11 @@
 """
 
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._explain import Explained, explain
 from ._onimport import when_imported as _when_imported
 from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
@@ -22,9 +24,15 @@ from ._recording import Counts, Recorder, close, current, declare, flush, record
 from ._taps import save_grad
 from ._watch import Watch, watch
 
+if _TYPE_CHECKING:
+    from ._backend import counters, load_library, profile, register_converter
+    from ._observe import CheckError
+
 __all__ = [
+    "CheckError",
     "Counts",
     "Error",
+    "Explained",
     "Mapping",
     "Problem",
     "Record",
@@ -38,12 +46,16 @@ __all__ = [
     "counters",
     "current",
     "declare",
+    "explain",
     "flush",
+    "load_library",
     "messages",
     "open",
     "print",
+    "profile",
     "record",
     "recording",
+    "register_converter",
     "save",
     "save_grad",
     "set_step",
@@ -53,16 +65,19 @@ __all__ = [
 ]
 
 
-def counters(reset: bool = False) -> dict[str, int]:
-    """How many nodes of the graphs compiled with ``backend="tensortap"`` the engine runs, and how many torch does.
+_ENGINE = {"counters", "load_library", "profile", "register_converter"}  # need torch, so they are found when asked for
 
-    >>> import tensortap
-    >>> sorted(tensortap.counters())
-    ['graphs', 'host', 'native', 'plans', 'runs', 'steps', 'views']
-    """
-    from . import _backend
 
-    return _backend.counters(reset)
+def __getattr__(name: str) -> object:
+    if name in _ENGINE:
+        from . import _backend
+
+        return getattr(_backend, name)
+    if name == "CheckError":
+        from ._observe import CheckError
+
+        return CheckError
+    raise AttributeError(f"module 'tensortap' has no attribute {name!r}")
 
 
 def _with_torch() -> None:
@@ -70,12 +85,20 @@ def _with_torch() -> None:
 
     _torch.install()
     _when_imported("torch._dynamo", _torch.install_dynamo)
+    _when_imported("torch.distributed.tensor", _torch.install_sharded)
     _when_imported("torch._functorch.compile_utils", _torch.install_partitioner)
     _when_imported("torch._functorch.partitioners", _torch.install_checkpointing)
     _when_imported("torch._inductor.lowering", _torch.install_inductor)
 
 
+def _with_mindspore() -> None:
+    from . import _mindspore
+
+    _mindspore.install()
+
+
 _when_imported("torch", _with_torch)
+_when_imported("mindspore", _with_mindspore)
 
 if _os.environ.get("TENSORTAP_COMPAT", "") not in ("", "0"):
     from .compat import install as _install

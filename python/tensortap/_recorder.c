@@ -2,6 +2,7 @@
  * arguments are read by hand, nothing is allocated for a plain array, and with no recorder it is one test. */
 #include "_core.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -26,29 +27,15 @@ static recorder *current;  /* the process's recorder, held; NULL: not recording 
 static int first_miss_done; /* the first save without a recorder was answered */
 static PyObject *recorder_type, *open_from_environment;
 static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
+static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, once mindspore is there */
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
-/* What code without the GIL sees of `current`. */
-static _Atomic(tap_recorder *) open_recorder_now;
-static _Atomic uint64_t open_serial;
-static atomic_int entered;
+static atomic_bool open_predicate; /* what code without the GIL sees of current->predicate */
 
-bool recorder_is_open(void)
+bool recorder_has_predicate(void)
 {
-    return atomic_load_explicit(&open_recorder_now, memory_order_relaxed);
-}
-
-tap_recorder *recorder_enter(uint64_t *serial)
-{
-    atomic_fetch_add(&entered, 1);
-    *serial = atomic_load(&open_serial);
-    return atomic_load(&open_recorder_now);
-}
-
-void recorder_leave(void)
-{
-    atomic_fetch_sub(&entered, 1);
+    return atomic_load_explicit(&open_predicate, memory_order_relaxed);
 }
 
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
@@ -70,10 +57,10 @@ static PyObject *closed_error(void)
 /* ----------------------------------------------------------------------------------------------------------- save */
 
 enum keyword { K_VALUE, K_NAME, K_KIND, K_STEP, K_CALL, K_REPLAY, K_MODULE, K_GRAPH, K_NODE, K_GRAPH_ID, K_ARGUMENT,
-               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_PATH, K_GRAD, K_NUMBERS, K_COUNT };
+               K_SUFFIX, K_STAMP_US, K_FLAGS, K_DEVICE, K_SOURCE, K_LINE, K_PATH, K_GRAD, K_NUMBERS, K_ASKED, K_COUNT };
 static const char *const KEYWORDS[K_COUNT] = {"value", "name", "kind", "step", "call", "replay", "module", "graph", "node",
                                               "graph_id", "argument", "suffix", "stamp_us", "flags", "device", "source",
-                                              "line", "path", "grad", "numbers"};
+                                              "line", "path", "grad", "numbers", "asked"};
 static PyObject *keywords[K_COUNT]; /* interned */
 enum { POSITIONAL = 4 };
 
@@ -129,12 +116,6 @@ static int get_kind(PyObject *value, tap_kind *out)
     return -1;
 }
 
-static int get_int(PyObject *value, int64_t *out)
-{
-    *out = PyLong_AsLongLong(value);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 typedef struct save_texts {
     PyObject *owners[K_COUNT];
 } save_texts;
@@ -153,33 +134,33 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     if (values[K_KIND] && get_kind(values[K_KIND], &info->kind) < 0)
         return -1;
     if (values[K_STEP]) {
-        if (get_int(values[K_STEP], &info->step) < 0)
+        if (int_of(values[K_STEP], &info->step) < 0)
             return -1;
         info->has_step = true;
     }
     if (values[K_CALL]) {
-        if (get_int(values[K_CALL], &number) < 0)
+        if (int_of(values[K_CALL], &number) < 0)
             return -1;
         info->call = (uint32_t)number;
         info->has_call = true;
     }
     if (values[K_REPLAY]) {
-        if (get_int(values[K_REPLAY], &number) < 0)
+        if (int_of(values[K_REPLAY], &number) < 0)
             return -1;
         info->replay = (uint64_t)number;
     }
     if (values[K_FLAGS]) {
-        if (get_int(values[K_FLAGS], &number) < 0)
+        if (int_of(values[K_FLAGS], &number) < 0)
             return -1;
         info->flags |= (unsigned)number;
     }
     if (values[K_LINE]) {
-        if (get_int(values[K_LINE], &number) < 0)
+        if (int_of(values[K_LINE], &number) < 0)
             return -1;
         info->line = (int)number;
     }
-    if ((values[K_GRAPH_ID] && get_int(values[K_GRAPH_ID], &info->graph_id) < 0) ||
-        (values[K_STAMP_US] && get_int(values[K_STAMP_US], &info->stamp_us) < 0))
+    if ((values[K_GRAPH_ID] && int_of(values[K_GRAPH_ID], &info->graph_id) < 0) ||
+        (values[K_STAMP_US] && int_of(values[K_STAMP_US], &info->stamp_us) < 0))
         return -1;
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
         PyObject *value = values[TEXTS[i].at];
@@ -197,10 +178,13 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     return 0;
 }
 
-/* File names of code objects seen; a newcomer takes the place of an older one. */
+/* Places in code seen: a code object and an instruction of it give a file and a line. Finding the line means to walk a
+ * table of the whole function, so it is kept; a newcomer takes the place of an older one. */
 static struct {
     PyObject *code, *filename;
-} sources[64];
+    int instruction, line;
+} sources[256];
+static int (*frame_instruction)(PyFrameObject *frame); /* PyFrame_GetLasti: not in the limited API, Python 3.11 and later */
 
 static void fill_source(tap_save_info *info)
 {
@@ -208,8 +192,9 @@ static void fill_source(tap_save_info *info)
     PyObject *code = frame ? (PyObject *)PyFrame_GetCode(frame) : NULL;
     if (!code)
         return;
-    size_t at = ((uintptr_t)code >> 5) % 64;
-    if (sources[at].code != code) {
+    int instruction = frame_instruction ? frame_instruction(frame) : -1;
+    size_t at = (((uintptr_t)code >> 5) + (size_t)(unsigned)instruction) % 256;
+    if (sources[at].code != code || sources[at].instruction != instruction) {
         PyObject *filename = PyObject_GetAttrString(code, "co_filename");
         if (!filename || !PyUnicode_AsUTF8AndSize(filename, NULL)) {
             PyErr_Clear();
@@ -221,9 +206,11 @@ static void fill_source(tap_save_info *info)
         Py_XDECREF(sources[at].filename);
         sources[at].code = Py_NewRef(code);
         sources[at].filename = filename;
+        sources[at].instruction = instruction;
+        sources[at].line = PyFrame_GetLineNumber(frame);
     }
     info->source = PyUnicode_AsUTF8AndSize(sources[at].filename, NULL);
-    info->line = PyFrame_GetLineNumber(frame);
+    info->line = frame_instruction ? sources[at].line : PyFrame_GetLineNumber(frame);
     Py_DECREF(code);
 }
 
@@ -235,8 +222,21 @@ static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, c
         tap_save_value(rec, name, &tree->value, info);
 }
 
+/* Says in `named` where the tap is, unless the caller did. 0, or -1 with an exception. */
+static int name_source(PyObject *named, const tap_save_info *info)
+{
+    if (!info->source || PyDict_GetItem(named, keywords[K_SOURCE]))
+        return 0;
+    PyObject *source = PyUnicode_FromString(info->source), *line = PyLong_FromLong(info->line);
+    int bad = !source || !line || PyDict_SetItem(named, keywords[K_SOURCE], source) < 0 ||
+              PyDict_SetItem(named, keywords[K_LINE], line) < 0;
+    Py_XDECREF(source);
+    Py_XDECREF(line);
+    return bad ? -1 : 0;
+}
+
 /* A graph is being traced and the value is a stand-in: the tap goes into the graph. */
-static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const tap_save_info *info)
 {
     PyErr_Clear();
     PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
@@ -245,7 +245,7 @@ static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObje
         bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
     for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
         bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
-    if (!bad)
+    if (!bad && name_source(named, info) == 0)
         result = PyObject_Call(save_traced, positional, named);
     Py_XDECREF(positional);
     Py_XDECREF(named);
@@ -292,16 +292,30 @@ static PyObject *lose_value(recorder *self, const char *name, const tap_save_inf
 /* The hooks that save the gradients when they come; they know the numbers of this save. */
 static PyObject *add_gradients(recorder *self, PyObject **values, const tap_saved *saved, bool again)
 {
-    if (!saved->wanted || !save_gradients)
-        Py_RETURN_NONE;
-    return PyObject_CallFunction(save_gradients, "OOOLIO", self, values[K_VALUE], values[K_NAME],
-                                 (long long)saved->step, (unsigned)saved->call, again ? Py_False : Py_True);
+    PyObject *makers[] = {save_gradients, mindspore_gradients};
+    for (size_t i = 0; saved->wanted && i < sizeof makers / sizeof makers[0]; i++) {
+        if (!makers[i])
+            continue;
+        PyObject *done = PyObject_CallFunction(makers[i], "OOOLIO", self, values[K_VALUE], values[K_NAME],
+                                               (long long)saved->step, (unsigned)saved->call,
+                                               again ? Py_False : Py_True);
+        if (!done)
+            return NULL;
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Is an exported graph being made? It is for other processes, which may record. */
+static bool is_exporting(void)
+{
+    return export_flags && PyDict_GetItem(export_flags, str_exporting) == Py_True && save_traced;
 }
 
 /* The user's own filter. One that fails is told once and says yes. */
-static bool is_wanted(PyObject *predicate, PyObject **values)
+static bool is_wanted(PyObject *predicate, PyObject *name, PyObject *value)
 {
-    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, values[K_NAME], values[K_VALUE], NULL);
+    PyObject *answer = PyObject_CallFunctionObjArgs(predicate, name, value, NULL);
     int yes = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
     if (yes >= 0)
@@ -320,7 +334,8 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     if (parse(args, nargs, kwnames, values) < 0)
         return NULL;
     tap_saved saved = {.wanted = false};
-    if (self->predicate && !is_wanted(self->predicate, values))
+    if (self->predicate && !values[K_ASKED] && !is_exporting() &&
+        !is_wanted(self->predicate, values[K_NAME], values[K_VALUE]))
         Py_RETURN_NONE;
     const char *name = text_of(values[K_NAME], &name_owner);
     if (!name)
@@ -341,7 +356,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
         goto done;
     if (tree_build(&tree, values[K_VALUE]) < 0) {
         if (save_traced && PyErr_ExceptionMatches(traced_type))
-            result = save_into_graph(args, nargs, kwnames);
+            result = save_into_graph(args, nargs, kwnames, &info);
         else if (PyErr_ExceptionMatches(PyExc_RuntimeError))
             result = lose_value(self, name, &info);
         goto done;
@@ -387,9 +402,11 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 {
     (void)module;
     if (!current) {
-        /* an exported graph is for other processes, which may record */
-        if (export_flags && PyDict_GetItem(export_flags, str_exporting) == Py_True && save_traced)
-            return save_into_graph(args, nargs, kwnames);
+        if (is_exporting()) {
+            tap_save_info info = {.source = NULL};
+            fill_source(&info);
+            return save_into_graph(args, nargs, kwnames, &info);
+        }
         if (first_miss_done)
             Py_RETURN_NONE;
         first_miss_done = 1;
@@ -409,78 +426,6 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 
 /* -------------------------------------------------------------------------------------------------- open and close */
 
-/* tap_options by name. type: s text, i int or enum, q 64 bits, b bool. */
-static const struct {
-    const char *name;
-    char type;
-    size_t offset;
-} OPTIONS[] = {
-    {"dir", 's', offsetof(tap_options, dir)},
-    {"layout", 's', offsetof(tap_options, layout)},
-    {"mode", 'i', offsetof(tap_options, mode)},
-    {"keep", 'i', offsetof(tap_options, keep)},
-    {"names", 's', offsetof(tap_options, names)},
-    {"steps", 's', offsetof(tap_options, steps)},
-    {"ranks", 's', offsetof(tap_options, ranks)},
-    {"every", 'q', offsetof(tap_options, every)},
-    {"last", 'q', offsetof(tap_options, last)},
-    {"freeze_on_nan", 'b', offsetof(tap_options, freeze_on_nan)},
-    {"max_bytes", 'q', offsetof(tap_options, max_bytes)},
-    {"reserve_bytes", 'q', offsetof(tap_options, reserve_bytes)},
-    {"ring_bytes", 'q', offsetof(tap_options, ring_bytes)},
-    {"ring", 'i', offsetof(tap_options, ring)},
-    {"full", 'i', offsetof(tap_options, full)},
-    {"stall_ms", 'i', offsetof(tap_options, stall_ms)},
-    {"durability", 'i', offsetof(tap_options, durability)},
-    {"segment_bytes", 'q', offsetof(tap_options, segment_bytes)},
-    {"rank", 'i', offsetof(tap_options, rank)},
-    {"world_size", 'i', offsetof(tap_options, world_size)},
-    {"device_index", 'i', offsetof(tap_options, device_index)},
-    {"distributed", 'b', offsetof(tap_options, distributed)},
-    {"writer", 's', offsetof(tap_options, writer)},
-    {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
-    {"checksum", 'b', offsetof(tap_options, checksum)},
-    {"framework", 's', offsetof(tap_options, framework)},
-    {"first_step", 'q', offsetof(tap_options, first_step)},
-};
-
-static int set_option(tap_options *options, PyObject *key, PyObject *value, PyObject *owners)
-{
-    for (size_t i = 0; i < sizeof OPTIONS / sizeof OPTIONS[0]; i++) {
-        if (PyUnicode_CompareWithASCIIString(key, OPTIONS[i].name) != 0)
-            continue;
-        char *at = (char *)options + OPTIONS[i].offset;
-        if (OPTIONS[i].type == 's') {
-            PyObject *owner = NULL;
-            const char *text = PyUnicode_Check(value) ? text_of(value, &owner) : NULL;
-            if (owner && PyList_Append(owners, owner) < 0)
-                text = NULL;
-            Py_XDECREF(owner);
-            if (!text) {
-                if (!PyErr_Occurred())
-                    PyErr_Format(PyExc_TypeError, "%s is a str", OPTIONS[i].name);
-                return -1;
-            }
-            memcpy(at, &text, sizeof text);
-            return 0;
-        }
-        int64_t number;
-        if (get_int(value, &number) < 0)
-            return -1;
-        if (OPTIONS[i].type == 'b') {
-            *(bool *)at = number != 0;
-        } else if (OPTIONS[i].type == 'i') {
-            int small = (int)number;
-            memcpy(at, &small, sizeof small);
-        } else {
-            memcpy(at, &number, sizeof number);
-        }
-        return 0;
-    }
-    PyErr_Format(PyExc_TypeError, "record has no option %R", key);
-    return -1;
-}
-
 static int open_recorder(recorder *self, PyObject *given)
 {
     tap_options options;
@@ -495,7 +440,7 @@ static int open_recorder(recorder *self, PyObject *given)
         else if (PyUnicode_CompareWithASCIIString(key, "predicate") == 0)
             self->predicate = Py_NewRef(value);
         else
-            failed = set_option(&options, key, value, owners) < 0;
+            failed = set_recorder_option(&options, key, value, owners) < 0;
     }
     if (!failed) {
         tap_error err = {.status = TAP_OK};
@@ -542,10 +487,11 @@ static tap_status close_recorder(recorder *self, tap_error *err)
         was_current = (PyObject *)current;
         current = NULL;
         tap_set_default_recorder(NULL);
-        atomic_store(&open_recorder_now, NULL);
+        atomic_store(&open_predicate, false);
     }
     PyThreadState *state = PyEval_SaveThread();
-    while (atomic_load(&self->busy) || (was_current && atomic_load(&entered)))
+    sinks_forget(rec);
+    while (atomic_load(&self->busy))
         usleep(200);
     tap_status status = tap_recorder_close(rec, err);
     PyEval_RestoreThread(state);
@@ -573,7 +519,7 @@ static void after_fork_in_child(void)
 {
     for (recorder *each = all; each; each = each->next)
         atomic_store(&each->busy, 0);
-    atomic_store(&entered, 0);
+    sinks_after_fork();
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *unused)
@@ -610,7 +556,7 @@ static PyObject *recorder_set_step(PyObject *object, PyObject *value)
     int64_t step;
     if (!self->rec)
         return closed_error();
-    if (get_int(value, &step) < 0)
+    if (int_of(value, &step) < 0)
         return NULL;
     tap_recorder *rec = self->rec;
     WITHOUT_GIL(self, tap_set_step(rec, step));
@@ -669,6 +615,15 @@ static PyObject *recorder_wants(PyObject *object, PyObject *name)
     return PyBool_FromLong(yes);
 }
 
+static PyObject *recorder_wanted(PyObject *object, PyObject *args)
+{
+    recorder *self = (recorder *)object;
+    PyObject *name, *value;
+    if (!PyArg_ParseTuple(args, "UO", &name, &value))
+        return NULL;
+    return PyBool_FromLong(!self->predicate || is_wanted(self->predicate, name, value));
+}
+
 static PyObject *recorder_set_enabled(PyObject *object, PyObject *value)
 {
     recorder *self = (recorder *)object;
@@ -716,6 +671,12 @@ static PyObject *get_current_step(PyObject *object, void *unused)
     return self->rec ? PyLong_FromLongLong(tap_current_step(self->rec)) : closed_error();
 }
 
+static PyObject *get_source(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((recorder *)object)->source);
+}
+
 static PyObject *get_closed(PyObject *object, void *unused)
 {
     (void)unused;
@@ -739,8 +700,8 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
-    atomic_fetch_add(&open_serial, 1);
-    atomic_store(&open_recorder_now, current->rec);
+    atomic_store(&open_predicate, current->predicate != NULL);
+    sink_publish(NULL, current->rec);
     Py_RETURN_NONE;
 }
 
@@ -752,6 +713,15 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
     PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step(self, unused);
     Py_DECREF(self);
     return result;
+}
+
+/* step_all() -> None: of the open recorder and of those that sinks have. */
+static PyObject *module_step_all(PyObject *module, PyObject *unused)
+{
+    PyThreadState *state = PyEval_SaveThread();
+    sinks_step(false);
+    PyEval_RestoreThread(state);
+    return module_step(module, unused);
 }
 
 static PyObject *module_on_step(PyObject *module, PyObject *callback)
@@ -771,17 +741,63 @@ static PyObject *module_on_first_miss(PyObject *module, PyObject *callback)
     Py_RETURN_NONE;
 }
 
-/* on_torch(save_traced, save_gradients, is_recompute, flags) -> None: what torch's part of the package adds. */
+/* on_torch(save_traced, save_gradients, is_recompute, flags, ask, make) -> None: what torch's part of the package adds. */
 static PyObject *module_on_torch(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *traced, *gradients, *again, *flags;
-    if (!PyArg_ParseTuple(args, "OOOO!", &traced, &gradients, &again, &PyDict_Type, &flags))
+    PyObject *traced, *gradients, *again, *flags, *ask, *make;
+    if (!PyArg_ParseTuple(args, "OOOO!OO", &traced, &gradients, &again, &PyDict_Type, &flags, &ask, &make))
         return NULL;
+    torch_on_python(ask, make);
     save_traced = Py_NewRef(traced);
     save_gradients = Py_NewRef(gradients);
     is_recompute = Py_NewRef(again);
     export_flags = Py_NewRef(flags);
+    Py_RETURN_NONE;
+}
+
+/* save of tensortap.mindspore: a str first is a directory, and the call is save(save_dir, name, data). */
+static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    bool other = !nargs || PyUnicode_Check(args[0]) || nargs > POSITIONAL;
+    if (other && save_to_directory)
+        return core_call(save_to_directory, args, nargs, kwnames);
+    PyObject *done = module_save(module, args, nargs, kwnames);
+    if (!done || !kwnames)
+        return done;
+    Py_DECREF(done); /* with grad=True a graph needs the value that save returns; so it is returned everywhere */
+    for (Py_ssize_t i = 0; i < PyTuple_Size(kwnames); i++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, i), "grad") == 0 &&
+            PyObject_IsTrue(args[nargs + i]) == 1)
+            return Py_NewRef(args[0]);
+    Py_RETURN_NONE;
+}
+
+/* on_mindspore(save_gradients, save_to_directory) -> None: what MindSpore's part of the package adds. */
+static PyObject *module_on_mindspore(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *gradients, *directory;
+    if (!PyArg_ParseTuple(args, "OO", &gradients, &directory))
+        return NULL;
+    save_to_directory = Py_NewRef(directory);
+    mindspore_gradients = Py_NewRef(gradients);
+    Py_RETURN_NONE;
+}
+
+/* set_sink(key, recorder) -> None */
+static PyObject *module_set_sink(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *key;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "sO!", &key, (PyTypeObject *)recorder_type, &value))
+        return NULL;
+    tap_sink *sink = sink_find(key);
+    if (!sink)
+        return PyErr_NoMemory();
+    if (((recorder *)value)->rec)
+        sink_publish(sink, ((recorder *)value)->rec);
     Py_RETURN_NONE;
 }
 
@@ -809,6 +825,7 @@ static PyMethodDef recorder_methods[] = {
     {"declare", FAST(recorder_declare), METH_VARARGS | METH_KEYWORDS,
      "declare(name, kind='forward') -> None: announce a name; verify reports it when no value ever comes."},
     {"wants", recorder_wants, METH_O, "wants(name) -> bool: would a save of this name be kept now?"},
+    {"wanted", recorder_wanted, METH_VARARGS, "wanted(name, value) -> bool: what the predicate says."},
     {"set_enabled", recorder_set_enabled, METH_O, "set_enabled(yes) -> None: pause or resume."},
     {"counts", recorder_counts, METH_NOARGS, "counts() -> dict: what was saved, left out and lost so far."},
     {"last_error", recorder_error, METH_NOARGS, "last_error() -> str | None: why a save last failed."},
@@ -817,6 +834,7 @@ static PyMethodDef recorder_methods[] = {
 
 static PyGetSetDef recorder_getset[] = {
     {"current_step", get_current_step, NULL, "Number of the step that is being recorded.", NULL},
+    {"records_source", get_source, NULL, "Whether the file and line of each save are recorded.", NULL},
     {"closed", get_closed, NULL, "Whether close was called.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -844,6 +862,13 @@ static PyMethodDef module_methods[] = {
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
     {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
     {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
+    {"save_mindspore", FAST(module_save_mindspore), METH_FASTCALL | METH_KEYWORDS,
+     "save($module, value, name, kind='forward', step=None, *, grad=False)\n--\n\n"
+     "See tensortap.mindspore."},
+    {"step_all", module_step_all, METH_NOARGS,
+     "step() -> None: end the current step, of the open recorder and of every directory that save was given."},
+    {"on_mindspore", module_on_mindspore, METH_VARARGS, "on_mindspore(...): the parts that need MindSpore."},
+    {"set_sink", module_set_sink, METH_VARARGS, "set_sink(key, recorder): where the taps of a graph find a recorder."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -852,6 +877,7 @@ int recorder_init(PyObject *module)
     for (int i = 0; i < K_COUNT; i++)
         if (!(keywords[i] = PyUnicode_InternFromString(KEYWORDS[i])))
             return -1;
+    memcpy(&frame_instruction, &(void *){dlsym(RTLD_DEFAULT, "PyFrame_GetLasti")}, sizeof frame_instruction);
     if (!(str_exporting = PyUnicode_InternFromString("_is_exporting_flag")))
         return -1;
     recorder_type = PyType_FromSpec(&recorder_spec);

@@ -17,6 +17,7 @@ _MODES = {"new": 0, "append": 1, "replace": 2}
 _KEEP = {"stats": 1, "tensor": 2, "both": 3, "health": 4}
 _FULL = {"block": 0, "stats": 1, "drop": 2}
 _DURABILITY = {"process": 0, "flush": 1, "save": 2}
+_CHECKSUM = {"crc32": 1, "xor": 2}
 _RING = {"auto": 0, "memory": 1, "file": 2}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -146,7 +147,7 @@ _CONVERT: dict[str, Any] = {
     "freeze_on_nan": _flag,
     "distributed": _flag,
     "asynchronous": _flag,
-    "checksum": _flag,
+    "checksum": lambda v: _CHECKSUM[v] if v in _CHECKSUM else _flag(v),
     "source": _flag,
 }
 _TEXTS = ("layout", "writer", "framework")
@@ -178,7 +179,7 @@ def record(
     distributed: bool | None = None,
     writer: str | None = None,
     asynchronous: bool | None = None,
-    checksum: bool | None = None,
+    checksum: bool | Literal["crc32", "xor"] | None = None,
     framework: str | None = None,
     first_step: int | None = None,
     source: bool | None = None,
@@ -191,8 +192,8 @@ def record(
     ``layout="native"``, ``keep="both"`` (statistics and bytes), ``mode="new"`` (a directory that holds a recording is
     refused; ``append`` adds a new attempt, ``replace`` deletes first), ``full="block"``. ``names`` are globs
     (``"attn.*|!*.bias"``), ``steps`` and ``ranks`` ranges (``"0|10-20|100-"``). Sizes may be written ``"20G"``.
-    ``source=False`` leaves out the file and line of each save. ``predicate(name, value)`` says whether a value is saved
-    (values inside a compiled graph are not shown to it).
+    ``source=False`` leaves out the file and line of each save. ``predicate(name, value)`` says whether a value is
+    saved, with its gradient; inside a compiled graph it is asked each time the graph runs.
 
     ``config`` (or ``TENSORTAP_CONFIG``) names a JSON file with options under these names; what is given here or in a
     variable wins. It is looked at again after each ``step``: ``"dump_enable": false`` pauses recording, ``true`` goes
@@ -210,6 +211,7 @@ def record(
     recorder = _make(dir, given, config)
     _core.set_current(recorder)
     _state.recording = True
+    _state.source = recorder.records_source
     return recorder
 
 
@@ -330,10 +332,13 @@ def declare(name: str, kind: str = "forward") -> None:
 
 
 def flush(timeout: float | None = None) -> None:
-    """Return when everything saved before is in its files; ``timeout`` in seconds, None: while there is progress."""
-    recorder = _core.current()
-    if recorder is not None:
-        recorder.flush(-1.0 if timeout is None else timeout)
+    """Return when everything saved before is in its files; ``timeout`` in seconds, None: while there is progress.
+
+    Files that ``tensortap.compat`` writes for other tools' calls count too.
+    """
+    for recorder in list(_open):
+        if not recorder.closed:
+            recorder.flush(-1.0 if timeout is None else timeout)
 
 
 def close() -> None:

@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 recording = False
+source = True  # taps inside graphs say their file and line
+sharded: type | None = None  # DTensor, once it is there

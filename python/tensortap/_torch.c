@@ -12,6 +12,7 @@
 #include "_site.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +23,7 @@ typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
 typedef int32_t failed;  /* what the shim's functions return */
 typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
 
-enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
-#define TICKET_MAGIC 0x7461705F7469636Bll
+enum { MAX_LEAVES = 4096, DEVICE_CPU = 0, TICKET_BUCKETS = 256, OWN_TICKET = TICKET + 1 };
 
 /* Everything taken from libtorch. X(result, name, parameters) */
 #define SHIM(X)                                                                                                      \
@@ -41,6 +41,7 @@ enum { TICKET = 4, MAX_LEAVES = 4096, DEVICE_CPU = 0 };
     X(failed, aoti_torch_get_device_type, (handle tensor, int32_t *out))                                             \
     X(failed, aoti_torch_get_device_index, (handle tensor, int32_t *out))                                            \
     X(failed, aoti_torch_delete_tensor_object, (handle tensor))                                                      \
+    X(failed, aoti_torch_new_tensor_handle, (handle tensor, handle *out))                                            \
     X(failed, aoti_torch_empty_strided,                                                                              \
       (int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype, int32_t device, int32_t index,     \
        handle *out))                                                                                                 \
@@ -60,6 +61,11 @@ static struct {
 #undef X
     int (*graph_task)(void); /* number of the backward pass this thread works for, -1: none; may be NULL */
     bool (*grad_enabled)(void); /* may be NULL */
+    /* a tensor over memory of ours, which tells when it goes; may be NULL */
+    failed (*torch_from_blob)(void *data, int64_t ndim, const int64_t *sizes, const int64_t *strides, int64_t offset,
+                              int32_t dtype, int32_t device, int32_t index, handle *out, int32_t layout,
+                              const uint8_t *opaque, int64_t opaque_size, void (*deleter)(void *data, void *context),
+                              void *context);
     bool ready;
 } torch;
 
@@ -117,7 +123,7 @@ static bool view_tensor(leaf *out, char *device, size_t device_size)
     out->copy = NULL;
     if (torch.aoti_torch_get_layout(from, &layout) || layout != 0 || torch.aoti_torch_get_dim(from, &ndim) ||
         ndim > TAP_MAX_NDIM || torch.aoti_torch_get_sizes(from, &sizes) || torch.aoti_torch_get_dtype(from, &dtype) ||
-        dtype < 0 || dtype > 255 || torch.aoti_torch_get_device_type(from, &type))
+        dtype < 0 || dtype > 255 || dtypes[dtype] == TAP_DTYPE_NONE || torch.aoti_torch_get_device_type(from, &type))
         return false;
     if (type != DEVICE_CPU) {
         torch.aoti_torch_get_device_index(from, &index);
@@ -155,46 +161,211 @@ static const tap_graph_site *read_site(handle string)
     return site;
 }
 
-/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: TICKET of them, or NULL. */
+/* Tickets whose gradients are awaited: when one goes before they came, they are given up, so that nobody waits on. The
+ * numbers of a ticket are a magic one, the recorder's, the step, the call and its own. */
+typedef struct ticket {
+    struct ticket *next;
+    int64_t id, serial, step;
+    uint32_t call;
+    size_t awaited; /* gradients that did not come yet */
+    const tap_graph_site *site;
+} ticket;
+
+static ticket *tickets[TICKET_BUCKETS];
+static int64_t last_ticket;
+static pthread_mutex_t tickets_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int64_t ticket_add(const tap_graph_site *site, const int64_t *numbers)
+{
+    ticket *self = calloc(1, sizeof *self);
+    if (!self)
+        return 0;
+    *self = (ticket){.serial = numbers[1], .step = numbers[2], .call = (uint32_t)numbers[3], .site = site,
+                     .awaited = graph_site_gradients(site)};
+    pthread_mutex_lock(&tickets_lock);
+    self->id = ++last_ticket;
+    ticket **bucket = &tickets[self->id % TICKET_BUCKETS];
+    self->next = *bucket;
+    *bucket = self;
+    pthread_mutex_unlock(&tickets_lock);
+    return self->id;
+}
+
+static ticket **ticket_find(int64_t id)
+{
+    ticket **at = &tickets[(uint64_t)id % TICKET_BUCKETS];
+    while (*at && (*at)->id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+static void ticket_came(int64_t id)
+{
+    pthread_mutex_lock(&tickets_lock);
+    ticket *self = *ticket_find(id);
+    if (self && self->awaited)
+        self->awaited--;
+    pthread_mutex_unlock(&tickets_lock);
+}
+
+/* The ticket's tensor is gone: no gradient can come any more. */
+static void ticket_drop(int64_t id)
+{
+    pthread_mutex_lock(&tickets_lock);
+    ticket **link = ticket_find(id), *self = *link;
+    if (self)
+        *link = self->next;
+    pthread_mutex_unlock(&tickets_lock);
+    if (!self)
+        return;
+    uint64_t serial;
+    tap_recorder *rec = self->awaited ? sink_enter(NULL, &serial) : NULL;
+    if (rec && self->serial == (int64_t)serial)
+        graph_site_gone(rec, self->site, self->step, self->call);
+    if (self->awaited)
+        sink_leave(NULL);
+    free(self);
+}
+
+/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: OWN_TICKET of them, or NULL. */
 static void save_leaves(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
                         const char *device, int64_t *numbers)
 {
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site) {
-        tap_saved saved;
-        graph_site_save(rec, site, values, count, flags, device, torch_in_recompute(), &saved);
-        if (saved.wanted && numbers) {
-            numbers[1] = (int64_t)serial;
-            numbers[2] = saved.step;
-            numbers[3] = saved.call;
-            if (!torch_in_recompute() && flags >> 8 == TAP_KIND_FORWARD) /* else it is itself an announcement */
-                graph_site_announce(rec, site, values, &saved);
-        }
-    }
-    recorder_leave();
+    graph_site_run(site, values, count, flags, device, numbers);
+    if (site && numbers && numbers[1] && !torch_in_recompute())
+        numbers[TICKET] = ticket_add(site, numbers);
 }
 
 /* numbers: of the ticket. One of a recorder that is closed by now saves nothing. */
 static void save_gradient(const tap_graph_site *site, const tap_value *value, const int64_t *numbers, const char *device)
 {
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial)
-        graph_site_gradient(rec, site, value, numbers[2], (uint32_t)numbers[3], device);
-    recorder_leave();
+    graph_site_run_gradient(site, value, numbers, device);
+    if (numbers[0] == TICKET_MAGIC)
+        ticket_came(numbers[TICKET]);
 }
 
-static void tell_odd(const tap_graph_site *site)
+/* ------------------------------------------------------------------------------------------------- through Python */
+
+static PyObject *ask_python, *make_tensor; /* see torch_on_python */
+
+void torch_on_python(PyObject *ask, PyObject *make)
+{
+    ask_python = Py_NewRef(ask);
+    make_tensor = make == Py_None ? NULL : Py_NewRef(make);
+}
+
+/* Further references to tensors of the stack, as a list of Python's; NULL with an exception. Needs the GIL. */
+static PyObject *list_tensors(const handle *tensors, size_t count)
+{
+    PyObject *list = make_tensor ? PyList_New(0) : NULL;
+    if (!list)
+        PyErr_SetString(PyExc_RuntimeError, "this torch cannot hand a tensor of a graph to Python");
+    for (size_t i = 0; list && i < count; i++) {
+        handle again = NULL;
+        PyObject *capsule = torch.aoti_torch_new_tensor_handle(tensors[i], &again) ? NULL : PyCapsule_New(again, NULL, NULL);
+        PyObject *tensor = capsule ? PyObject_CallFunctionObjArgs(make_tensor, capsule, NULL) : NULL;
+        if (!tensor || PyList_Append(list, tensor) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(tensor);
+        Py_XDECREF(capsule);
+    }
+    return list;
+}
+
+/* Something of a value could not be read: said once, and verify lists every one. Needs the GIL; clears the exception. */
+static void lose_value(const tap_graph_site *site)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    char text[400];
-    if (atomic_flag_test_and_set(&told))
-        return;
-    snprintf(text, sizeof text, "%.200s: a sparse, quantised or unreadable tensor inside a graph is not recorded; "
-             "save its parts, for instance x.values()", site ? graph_site_name(site) : "tap");
-    core_say(text);
+    PyObject *type, *value, *trace, *owner = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *why = value ? PyObject_Str(value) : NULL;
+    const char *text = why ? text_of(why, &owner) : NULL;
+    PyErr_Clear();
+    char message[600];
+    if (site && !atomic_flag_test_and_set(&told)) {
+        snprintf(message, sizeof message, "%.200s could not be read inside a graph and is not recorded: %.300s",
+                 graph_site_name(site), text ? text : "no reason was given");
+        core_say(message);
+    }
+    Py_XDECREF(owner);
+    Py_XDECREF(why);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    uint64_t serial;
+    tap_recorder *rec = sink_enter(NULL, &serial);
+    if (rec && site)
+        graph_site_lose(rec, site);
+    sink_leave(NULL);
 }
+
+/* What an operator does with tensors of Python. given: the numbers of a ticket whose gradient is in the list, or NULL.
+ * numbers: OWN_TICKET of them, filled, or NULL. 0, or -1 with an exception. */
+static int save_objects(PyObject *list, const tap_graph_site *site, int64_t flags, const int64_t *given, int64_t *numbers)
+{
+    size_t count = (size_t)PyList_Size(list), built = 0;
+    tap_tree *trees = calloc(count + 1, sizeof *trees);
+    tap_value *values = calloc(count + 1, sizeof *values);
+    const char *device = NULL;
+    int failure = !trees || !values;
+    if (failure)
+        PyErr_NoMemory();
+    for (; !failure && built < count; built++) {
+        failure = tree_build(&trees[built], PyList_GetItem(list, (Py_ssize_t)built)) < 0;
+        values[built] = trees[built].value;
+        if (trees[built].device)
+            device = PyUnicode_AsUTF8AndSize(trees[built].device, NULL);
+    }
+    if (!failure) {
+        PyThreadState *state = PyEval_SaveThread();
+        if (given)
+            save_gradient(site, values, given, device);
+        else
+            save_leaves(site, values, count, flags, device, numbers);
+        PyEval_RestoreThread(state);
+    }
+    for (size_t i = 0; i < built; i++)
+        tree_free(&trees[i]);
+    free(trees);
+    free(values);
+    return failure ? -1 : 0;
+}
+
+/* Sparse and quantised tensors, and whatever else only torch itself can take apart. */
+static void save_odd(const handle *tensors, size_t count, const tap_graph_site *site, int64_t flags,
+                     const int64_t *given, int64_t *numbers)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *list = list_tensors(tensors, count);
+    if (!list || save_objects(list, site, flags, given, numbers) < 0)
+        lose_value(site);
+    Py_XDECREF(list);
+    PyGILState_Release(gil);
+}
+
+/* What the user's predicate says; yes where it cannot be asked. Needs the GIL. */
+static bool ask_about(PyObject *list, const tap_graph_site *site)
+{
+    PyObject *answer = list && ask_python ? PyObject_CallFunction(ask_python, "sO", graph_site_text(site), list) : NULL;
+    bool no = answer == Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return !no;
+}
+
+static bool is_wanted(const handle *tensors, size_t count, const tap_graph_site *site)
+{
+    if (!recorder_has_predicate() || !site)
+        return true;
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *list = list_tensors(tensors, count);
+    bool wanted = ask_about(list, site);
+    Py_XDECREF(list);
+    PyGILState_Release(gil);
+    return wanted;
+}
+
+/* --------------------------------------------------------------------------------------------------------- kernels */
 
 static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
 {
@@ -202,43 +373,52 @@ static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40] = "";
-    if (recorder_is_open()) {
+    if (sink_is_open(NULL) && is_wanted(&x.tensor, 1, site)) {
         if (view_tensor(&x, device, sizeof device))
             save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
         else
-            tell_odd(site);
+            save_odd(&x.tensor, 1, site, (int64_t)stack[2], NULL, NULL);
     }
     leaf_free(&x);
 }
 
-static void save_list(handle list, const tap_graph_site *site, int64_t flags, int64_t *numbers)
+static void save_handles(const handle *tensors, size_t count, const tap_graph_site *site, int64_t flags,
+                         int64_t *numbers)
 {
-    size_t count = 0;
-    leaf *leaves = NULL;
-    tap_value *values = NULL;
+    leaf *leaves = calloc(count + 1, sizeof *leaves);
+    tap_value *values = calloc(count + 1, sizeof *values);
     char device[40] = "";
-    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES) {
-        leaves = calloc(count + 1, sizeof *leaves);
-        values = calloc(count + 1, sizeof *values);
-    }
     size_t got = 0;
-    bool whole = leaves && values;
-    for (; whole && got < count; got++) {
-        slot item;
-        if (torch.torch_list_get_item(list, got, &item))
+    for (; leaves && values && got < count; got++) {
+        leaves[got].tensor = tensors[got];
+        if (!view_tensor(&leaves[got], device, sizeof device))
             break;
-        leaves[got].tensor = (handle)item;
-        whole = view_tensor(&leaves[got], device, sizeof device);
         values[got] = leaves[got].value;
     }
-    if (whole && got == count)
+    if (leaves && values && got == count)
         save_leaves(site, values, count, flags, device[0] ? device : NULL, numbers);
-    else if (leaves)
-        tell_odd(site);
-    for (size_t i = 0; i < got; i++)
-        leaf_free(&leaves[i]);
+    else
+        save_odd(tensors, count, site, flags, NULL, numbers);
+    for (size_t i = 0; leaves && i < count; i++)
+        if (leaves[i].copy)
+            torch.aoti_torch_delete_tensor_object(leaves[i].copy);
     free(leaves);
     free(values);
+}
+
+static void save_list(handle list, const tap_graph_site *site, int64_t flags, int64_t *numbers)
+{
+    size_t count = 0, got = 0;
+    handle *tensors = NULL;
+    if (sink_is_open(NULL) && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES)
+        tensors = calloc(count + 1, sizeof *tensors);
+    for (slot item; tensors && got < count && !torch.torch_list_get_item(list, got, &item); got++)
+        tensors[got] = (handle)item;
+    if (tensors && got == count && is_wanted(tensors, count, site))
+        save_handles(tensors, count, site, flags, numbers);
+    for (size_t i = 0; i < got; i++)
+        torch.aoti_torch_delete_tensor_object(tensors[i]);
+    free(tensors);
     torch.torch_delete_list(list);
 }
 
@@ -249,35 +429,56 @@ static void kernel_tree(slot *stack, uint64_t inputs, uint64_t outputs)
     save_list((handle)stack[0], site, (int64_t)stack[2], NULL);
 }
 
+static void on_ticket_gone(void *data, void *context)
+{
+    (void)context;
+    ticket_drop(((int64_t *)data)[4]);
+    free(data);
+}
+
+static handle ticket_tensor(const int64_t *numbers)
+{
+    int64_t size = OWN_TICKET, stride = 1;
+    int32_t dtype = torch.aoti_torch_dtype_int64();
+    handle tensor = NULL;
+    void *data = torch.torch_from_blob ? malloc(OWN_TICKET * sizeof *numbers) : NULL;
+    if (data) {
+        memcpy(data, numbers, OWN_TICKET * sizeof *numbers);
+        if (!torch.torch_from_blob(data, 1, &size, &stride, 0, dtype, DEVICE_CPU, -1, &tensor, 0, NULL, 0,
+                                   on_ticket_gone, data))
+            return tensor;
+        free(data);
+    }
+    if (torch.aoti_torch_empty_strided(1, &size, &stride, dtype, DEVICE_CPU, 0, &tensor) == 0 &&
+        torch.aoti_torch_get_data_ptr(tensor, &data) == 0)
+        memcpy(data, numbers, OWN_TICKET * sizeof *numbers);
+    return tensor;
+}
+
 static void kernel_ticket(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
-    int64_t numbers[TICKET] = {TICKET_MAGIC}, size = TICKET, stride = 1;
+    int64_t numbers[OWN_TICKET] = {TICKET_MAGIC};
     const tap_graph_site *site = read_site((handle)stack[1]);
     save_list((handle)stack[0], site, (int64_t)stack[2], numbers);
-    handle ticket = NULL;
-    void *data;
-    if (torch.aoti_torch_empty_strided(1, &size, &stride, torch.aoti_torch_dtype_int64(), DEVICE_CPU, 0, &ticket) == 0 &&
-        torch.aoti_torch_get_data_ptr(ticket, &data) == 0)
-        memcpy(data, numbers, sizeof numbers);
-    stack[0] = (slot)ticket;
+    stack[0] = (slot)ticket_tensor(numbers);
 }
 
 static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
-    leaf g = {.tensor = (handle)stack[0]}, ticket = {.tensor = (handle)stack[1]};
+    leaf g = {.tensor = (handle)stack[0]}, numbers = {.tensor = (handle)stack[1]};
     const tap_graph_site *site = read_site((handle)stack[2]);
     char device[40] = "", unused[40];
-    if (recorder_is_open() && view_tensor(&ticket, unused, sizeof unused) && ticket.value.tensor.ndim == 1 &&
-        ticket.value.tensor.shape[0] == TICKET) {
+    if (sink_is_open(NULL) && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
+        numbers.value.tensor.shape[0] == OWN_TICKET) {
         if (view_tensor(&g, device, sizeof device))
-            save_gradient(site, &g.value, ticket.value.tensor.data, device[0] ? device : NULL);
+            save_gradient(site, &g.value, numbers.value.tensor.data, device[0] ? device : NULL);
         else
-            tell_odd(site);
+            save_odd(&g.tensor, 1, site, 0, numbers.value.tensor.data, NULL);
     }
     leaf_free(&g);
-    leaf_free(&ticket);
+    leaf_free(&numbers);
 }
 
 /* --------------------------------------------------------------------------------------------------------- printing */
@@ -287,7 +488,7 @@ static void write_out(void *user, const char *text, size_t len)
     fwrite(text, 1, len, user);
 }
 
-/* The text is made without the GIL; it goes to sys.stdout, so that it stays in order with Python's own printing. */
+/* The text is made without the GIL. */
 static void print_value(const char *name, const tap_value *value)
 {
     char *text = NULL;
@@ -307,16 +508,8 @@ static void print_value(const char *name, const tap_value *value)
         tap_tensor_print(&value->tensor, &options, write_out, out, &err);
     fputc('\n', out);
     fclose(out);
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *shown = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace") : NULL;
-    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
-    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
-    Py_XDECREF(done);
-    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
-    Py_XDECREF(done);
-    Py_XDECREF(shown);
-    PyErr_Clear();
-    PyGILState_Release(gil);
+    if (text)
+        core_print(text, len);
     free(text);
 }
 
@@ -370,6 +563,7 @@ static const char *find_symbols(void *library)
     /* C++, so it may be gone one day: recomputation is not marked then */
     torch.graph_task = (int (*)(void))dlsym(library, "_ZN5torch8autograd25get_current_graph_task_idEv");
     torch.grad_enabled = (bool (*)(void))dlsym(library, "aoti_torch_grad_mode_is_enabled");
+    memcpy(&torch.torch_from_blob, &(void *){dlsym(library, "torch_from_blob")}, sizeof torch.torch_from_blob);
 #define X(result, name, parameters)                                                                                  \
     torch.name = (result(*) parameters)dlsym(library, #name);                                                        \
     if (!torch.name)                                                                                                 \
@@ -430,44 +624,37 @@ static PyObject *torch_schemas(PyObject *module, PyObject *unused)
 static PyObject *torch_op(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *list, *text, *given, *owner, *result = NULL;
-    long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0};
+    PyObject *list, *text, *given, *owner;
+    long long flags, numbers[OWN_TICKET] = {TICKET_MAGIC, 0, 0, 0, 0};
     if (!PyArg_ParseTuple(args, "O!ULO", &PyList_Type, &list, &text, &flags, &given))
         return NULL;
-    if (given != Py_None && !PyArg_ParseTuple(given, "LLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3]))
+    if (given != Py_None && !PyArg_ParseTuple(given, "LLLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4]))
         return NULL;
-    size_t count = (size_t)PyList_Size(list), built = 0;
-    tap_tree *trees = calloc(count + 1, sizeof *trees);
-    tap_value *values = calloc(count + 1, sizeof *values);
     const char *utf8 = text_of(text, &owner);
-    int failure = !trees || !values || !utf8;
-    if ((!trees || !values) && !PyErr_Occurred())
-        PyErr_NoMemory();
-    const char *device = NULL;
-    for (; !failure && built < count; built++) {
-        failure = tree_build(&trees[built], PyList_GetItem(list, (Py_ssize_t)built)) < 0;
-        values[built] = trees[built].value;
-        if (trees[built].device)
-            device = PyUnicode_AsUTF8AndSize(trees[built].device, NULL);
-    }
-    if (!failure) {
-        const tap_graph_site *site = graph_site(utf8, strlen(utf8));
-        int64_t ticket[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3]};
-        PyThreadState *state = PyEval_SaveThread();
-        if (given != Py_None)
-            save_gradient(site, values, ticket, device);
-        else
-            save_leaves(site, values, count, flags & ~(1LL << 32), device, flags >> 32 & 1 ? ticket : NULL);
-        PyEval_RestoreThread(state);
-        result = Py_BuildValue("(LLLL)", (long long)ticket[0], (long long)ticket[1], (long long)ticket[2],
-                               (long long)ticket[3]);
-    }
-    for (size_t i = 0; i < built; i++)
-        tree_free(&trees[i]);
-    free(trees);
-    free(values);
+    const tap_graph_site *site = utf8 ? graph_site(utf8, strlen(utf8)) : NULL;
     Py_XDECREF(owner);
-    return result;
+    if (!site)
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    int64_t own[OWN_TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    bool gradient = given != Py_None, wants = flags >> 32 & 1;
+    if (sink_is_open(NULL) && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
+        save_objects(list, site, flags & ~(1LL << 32), gradient ? own : NULL, wants ? own : NULL) < 0)
+        lose_value(site);
+    return Py_BuildValue("(LLLLL)", (long long)own[0], (long long)own[1], (long long)own[2], (long long)own[3],
+                         (long long)own[4]);
+}
+
+/* torch_drop(number of a ticket) -> None: its tensor is gone */
+static PyObject *torch_drop(PyObject *module, PyObject *number)
+{
+    (void)module;
+    long long id = PyLong_AsLongLong(number);
+    if (id == -1 && PyErr_Occurred())
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    ticket_drop(id);
+    PyEval_RestoreThread(state);
+    Py_RETURN_NONE;
 }
 
 /* show(value, name) -> None: prints a tensor or array as tap_print does */
@@ -497,11 +684,19 @@ static PyMethodDef module_methods[] = {
     {"torch_register", torch_register, METH_O, "torch_register(path) -> str | None: why the operators are not there."},
     {"torch_schemas", torch_schemas, METH_NOARGS, "torch_schemas() -> list[str]"},
     {"torch_op", torch_op, METH_VARARGS, "torch_op(tensors, site, flags, ticket) -> tuple: the kernels, from Python."},
+    {"torch_drop", torch_drop, METH_O, "torch_drop(number) -> None: the tensor of a ticket is gone."},
     {"show", show, METH_VARARGS, "show(value, name) -> None: print a tensor."},
     {NULL, NULL, 0, NULL},
 };
 
+/* Another thread may have held it. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&tickets_lock, NULL);
+}
+
 int torch_init(PyObject *module)
 {
+    pthread_atfork(NULL, NULL, after_fork_in_child);
     return PyModule_AddFunctions(module, module_methods);
 }

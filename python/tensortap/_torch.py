@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from . import _core, _state
-from ._values import SKIP
+from . import _core, _sites, _state
+from ._gradients import Gradient, here, leaves, say_once
 
-_KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
-_SLOT, _SLOT_GONE = 4, 8
 _LEAF_HOOKS = 64  # on one leaf tensor: a parameter saved in steps without a backward must not collect them
 _WANTS_TICKET = 1 << 32
 _FIELDS = (
@@ -27,6 +26,7 @@ _FIELDS = (
     "argument",
     "suffix",
     "device",
+    "placements",
     "source",
     "line",
     "step",
@@ -35,23 +35,14 @@ _FIELDS = (
     "graph_id",
 )
 
+# torch before 2.10 refuses a hook on a value inside a graph
+_HOOKS_ARE_TRACED = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 10)
+
 # ------------------------------------------------------------------------------------------------ gradients in eager
 
 
-class _Gradient:
-    """The hook on one tensor: saves its gradient with the step and call of the forward that asked for it."""
-
-    __slots__ = ("call", "came", "handle", "name", "place", "recorder", "slot", "step")
-
-    def __init__(self, recorder: Any, place: Callable[[Any], Any], name: str, step: int, call: int, slot: bool):
-        self.recorder = recorder
-        self.place = place
-        self.name = name
-        self.step = step
-        self.call = call
-        self.slot = slot
-        self.came = False
-        self.handle: Any = None
+class _Gradient(Gradient):
+    __slots__ = ()
 
     def __call__(self, grad: Any) -> None:
         self.came = True
@@ -59,27 +50,8 @@ class _Gradient:
             self.handle.remove()
         self.save(grad, 0)
 
-    def save(self, value: Any, flags: int) -> None:
-        try:
-            if not self.recorder.closed:
-                place = self.place(value)
-                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags)
-        except Exception as error:
-            _say_once(f"the gradient of {self.name} was not recorded: {error}")
-
-    def __del__(self) -> None:
-        if self.slot and not self.came and not sys.is_finalizing():
-            self.save(None, _SLOT_GONE)
-
 
 _leaf_hooks: Any = None  # tensor -> deque of its waiting hooks
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        _core.say(text)
 
 
 def _keep_leaf_hook(tensor: Any, hook: _Gradient) -> None:
@@ -101,52 +73,21 @@ def _has_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
-def _here(value: Any) -> Any:
-    return value
-
-
-def _leaves(value: Any, place: Callable[[Any], Any]) -> list[tuple[Any, Callable[[Any], Any]]]:
-    """The tensors with a gradient in a nested value, each with a function that puts a value in its place."""
-    if _has_grad(value):
-        return [(value, place)]
-    found = []
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        value = dict(zip(value._fields, value))
-    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        value = {key: getattr(value, key, None) for key in value.__dataclass_fields__}
-    if isinstance(value, (list, tuple)):
-        kind, count = (list if isinstance(value, list) else tuple), len(value)
-        for i, item in enumerate(value):
-
-            def at(x: Any, i: int = i) -> Any:
-                return place(kind(x if j == i else SKIP for j in range(count)))
-
-            found += _leaves(item, at)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-
-            def under(x: Any, key: Any = key) -> Any:
-                return place({key: x})
-
-            found += _leaves(item, under)
-    return found
-
-
 def save_gradients(recorder: Any, value: Any, name: str, step: int, call: int, announce: bool) -> None:
     """Announce and hook the gradients of what was just saved; never raises."""
     try:
-        for tensor, place in [(value, _here)] if type(value) is torch.Tensor else _leaves(value, _here):
+        for tensor, place in [(value, here)] if type(value) is torch.Tensor else leaves(value, _has_grad):
             if tensor.requires_grad:
                 _hook(recorder, tensor, place, name, step, call, announce)
     except Exception as error:
-        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+        say_once(f"the gradient of {name} cannot be recorded: {error}")
 
 
 def _hook(
     recorder: Any, tensor: Any, place: Callable[[Any], Any], name: str, step: int, call: int, announce: bool
 ) -> None:
     if is_wrapped(tensor):
-        _say_once(f"{name}: inside torch.func.grad a tensor has no hooks; its gradient is what torch.func.grad returns")
+        say_once(f"{name}: inside torch.func.grad a tensor has no hooks; its gradient is what torch.func.grad returns")
         return
     hook = _Gradient(recorder, place, name, step, call, announce)
     handle = tensor.register_hook(hook)
@@ -154,7 +95,7 @@ def _hook(
         hook.handle = handle
         _keep_leaf_hook(tensor, hook)
     if announce:
-        hook.save(tensor.detach(), _SLOT)
+        hook.announce(tensor.detach())
 
 
 # ---------------------------------------------------------------------------------------------------- rarer tensors
@@ -206,8 +147,36 @@ _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 # ----------------------------------------------------------------------------------------------------- inside graphs
 
 
-def _text(text: str) -> str:
-    return text.replace("%", "%25").replace(";", "%3B")
+def _local(x: Any) -> Any:
+    """The part of a sharded tensor that this process holds; any other value as it is."""
+    return x.to_local() if _is_sharded(x) else x
+
+
+def _is_sharded(x: Any) -> bool:
+    return _state.sharded is not None and isinstance(x, _state.sharded)
+
+
+def _placements(tensors: list[Any]) -> str:
+    """How the first sharded tensor lies, as a field of a site."""
+    for x in tensors:
+        if _is_sharded(x):
+            return ";placements=" + _sites.text(str(tuple(x.placements)))
+    return ""
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _where() -> str:
+    """File and line of the tap that Dynamo traces, as fields of a site; "" where it traces none."""
+    stack = torch._guards.TracingContext.extract_stack()
+    for frame in reversed(stack):
+        if not frame.filename.startswith(_PACKAGE):
+            return ";source=" + _sites.text(frame.filename) + ";line=" + str(frame.lineno)
+    return ""
+
+
+_where._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while it is traced: its result is a constant
 
 
 def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
@@ -218,8 +187,6 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
     if isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray":
         if not isinstance(value, torch.Tensor):
             value = torch.as_tensor(value)
-        elif hasattr(value, "to_local"):
-            value = value.to_local()
         tensors.append(value)
         if only >= 0:
             return "T" if len(tensors) - 1 == only else "-"
@@ -238,26 +205,19 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
     if hasattr(value, "__dataclass_fields__"):
         fields = {k: getattr(value, k) for k in value.__dataclass_fields__}
         return "@" + name + ";" + _encode_dict(fields, tensors, grad, only)
-    return "-" if only >= 0 else _encode_constant(value, name)
-
-
-def _encode_constant(value: Any, name: str) -> str:
-    if value is None:
-        return "n"
-    if isinstance(value, bool):
-        return "b1" if value else "b0"
-    if isinstance(value, float):
-        return "f" + repr(value) + ";"
-    if isinstance(value, complex):
-        return "c" + repr(value.real) + "," + repr(value.imag) + ";"
-    if isinstance(value, str):
-        return "s" + _text(value) + ";"
-    return "s" + _text(name) + ";"
+    return "-" if only >= 0 else _sites.constant(value, name)
 
 
 def _encode_dict(value: dict[Any, Any], tensors: list[Any], grad: bool, only: int) -> str:
-    items = [_text(str(key)) + ";" + _encode(item, tensors, grad, only) for key, item in value.items()]
+    items = [_sites.text(str(key)) + ";" + _encode(item, tensors, grad, only) for key, item in value.items()]
     return "d" + str(len(items)) + ";" + "".join(items)
+
+
+def _is_exporting() -> bool:
+    """Before torch 2.10 Dynamo takes is_exporting for true in every graph."""
+    if _HOOKS_ARE_TRACED:
+        return bool(torch.compiler.is_exporting())
+    return bool(torch.compiler._is_exporting_flag)
 
 
 def save_traced(
@@ -271,39 +231,79 @@ def save_traced(
     **fields: Any,
 ) -> None:
     """What ``save`` is inside a graph: one operator, with everything it needs in its arguments."""
-    exporting = torch.compiler.is_exporting()
+    exporting = _is_exporting()
     if not (_state.recording or exporting):
         return None
-    site = _text(name)
+    site = _sites.text(name)
     if step is not None:
         site = site + ";step=" + str(step)
+    if _state.source and fields.get("source") is None:
+        site = site + _where()
     for key in _FIELDS:
         if key in fields and fields[key] is not None:
-            site = site + ";" + key + "=" + _text(str(fields[key]))
-    bits = (_KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
-    if isinstance(value, torch.Tensor) and not hasattr(value, "to_local"):
-        if grad and value.requires_grad and not exporting:
-            ticket = torch.ops.tensortap.tap_ticket([value], site, bits | 1)
-            value.register_hook(_grad_hook(ticket, site))
-        else:
-            torch.ops.tensortap.tap(value, site, bits | (1 if value.requires_grad else 0))
-        return None
+            site = site + ";" + key + "=" + _sites.text(str(fields[key]))
+    bits = (_sites.KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
     tensors: list[Any] = []
     tree = _encode(value, tensors, grad and not exporting)
-    if "G" not in tree:
-        torch.ops.tensortap.tap_tree(tensors, site + ";tree=" + tree, bits)
+    placed = site + _placements(tensors)
+    given = [_local(x) for x in tensors]
+    if tree == "T":
+        torch.ops.tensortap.tap(given[0], placed, bits | (1 if value.requires_grad else 0))
         return None
-    ticket = torch.ops.tensortap.tap_ticket(tensors, site + ";tree=" + tree, bits)
+    if tree == "G":
+        ticket = torch.ops.tensortap.tap_ticket(given, placed, bits | 1)
+        _add_hook(value, ticket, site, "")
+        return None
+    placed = placed + ";tree=" + tree
+    if "G" not in tree:
+        torch.ops.tensortap.tap_tree(given, placed, bits)
+        return None
+    ticket = torch.ops.tensortap.tap_ticket(given, placed, bits)
     for i, tensor in enumerate(tensors):
         if tensor.requires_grad:
-            place = _encode(value, [], False, i)
-            tensor.register_hook(_grad_hook(ticket, site + ";tree=" + place))
+            _add_hook(tensor, ticket, site, ";tree=" + _encode(value, [], False, i))
     return None
 
 
-def _grad_hook(ticket: Any, site: str) -> Callable[[Any], None]:
+def _add_hook(tensor: Any, ticket: Any, site: str, place: str) -> None:
+    """Traced: the gradient of a tensor goes to the place its ticket left."""
+    if tensor.is_leaf:
+        tensor.register_hook(_leaf_hook(tensor, ticket, site, place))
+    elif _HOOKS_ARE_TRACED:
+        tensor.register_hook(_grad_hook(ticket, site, place))
+    else:
+        hook_in_graph(tensor, ticket, site, place)
+
+
+def hook_in_graph(tensor: Any, ticket: Any, site: str, place: str) -> Any:
+    """For torch before 2.10: a node of Dynamo's graph, at which AOTAutograd traces the hook into the backward."""
+    tensor.register_hook(_grad_hook(ticket, site, place))
+    return ticket.view_as(ticket)
+
+
+def _leaf_hook(tensor: Any, ticket: Any, site: str, place: str) -> Callable[[Any], None]:
+    """A hook on a leaf stays until it is removed, and each call of the graph adds one: it goes after its gradient."""
+
     def hook(grad: Any) -> None:
-        torch.ops.tensortap.tap_grad(grad, ticket, site)
+        torch.ops.tensortap.tap_grad(_local(grad), ticket, site + _placements([grad]) + place)
+        if not torch.compiler.is_compiling():
+            forget(tensor, ticket, place)
+
+    return hook
+
+
+def forget(tensor: Any, ticket: Any, place: str) -> None:
+    """Take the hook of a ticket and a place off a leaf tensor."""
+    hooks = tensor._backward_hooks or {}
+    for key, hook in list(hooks.items()):
+        inside = [cell.cell_contents for cell in getattr(hook, "__closure__", None) or ()]
+        if any(x is ticket for x in inside) and any(type(x) is str and x == place for x in inside):
+            del hooks[key]
+
+
+def _grad_hook(ticket: Any, site: str, place: str) -> Callable[[Any], None]:
+    def hook(grad: Any) -> None:
+        torch.ops.tensortap.tap_grad(_local(grad), ticket, site + _placements([grad]) + place)
 
     return hook
 
@@ -311,11 +311,13 @@ def _grad_hook(ticket: Any, site: str) -> Callable[[Any], None]:
 def save_grad(x: Any, name: str) -> Any:
     """See ``tensortap.save_grad``."""
     if torch.compiler.is_compiling():
-        if not _state.recording or torch.compiler.is_exporting() or not x.requires_grad:
+        if not _state.recording or _is_exporting() or not x.requires_grad:
             return x
         y = x.view_as(x)
-        ticket = torch.ops.tensortap.tap_ticket([y], _text(name), _KINDS["grad"] << 8 | _SLOT)
-        y.register_hook(_grad_hook(ticket, _text(name)))
+        site = _sites.text(name) + (_where() if _state.source else "")
+        bits = _sites.KINDS["grad"] << 8 | _sites.SLOT
+        ticket = torch.ops.tensortap.tap_ticket([_local(y)], site + _placements([y]), bits)
+        _add_hook(y, ticket, site, "")
         return y
     return _save_grad_eager(x, name)
 
@@ -326,13 +328,13 @@ def _save_grad_eager(x: Any, name: str) -> Any:
         return x
     try:
         y = x.view_as(x)
-        numbers = recorder.save(y.detach(), name, "grad", flags=_SLOT, numbers=True)
+        numbers = recorder.save(y.detach(), name, "grad", flags=_sites.SLOT, numbers=True)
         if numbers is None:
             return x
-        y.register_hook(_Gradient(recorder, _here, name, numbers[0], numbers[1], True))
+        y.register_hook(_Gradient(recorder, here, name, numbers[0], numbers[1], True))
         return y
     except Exception as error:
-        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+        say_once(f"the gradient of {name} cannot be recorded: {error}")
         return x
 
 
@@ -341,7 +343,58 @@ def print_traced(x: Any, name: str = "") -> None:
     tensors: list[Any] = []
     _encode(x, tensors, False)
     for tensor in tensors:
-        torch.ops.tensortap.tap_print(tensor, _text(name))
+        torch.ops.tensortap.tap_print(_local(tensor), _sites.text(name))
+
+
+# ------------------------------------------------------------------------------------------- graphs asking for Python
+
+
+def _decode(text: str, at: int, tensors: list[Any]) -> tuple[Any, int]:
+    """A value of a tree that ``_encode`` wrote, and where the text goes on; named tuples and dataclasses as dicts."""
+    mark = text[at]
+    at += 1
+    if mark in "TGI":
+        return (int(tensors.pop(0)) if mark == "I" else tensors.pop(0)), at
+    if mark == "-" or mark == "n":
+        return None, at
+    if mark == "b":
+        return text[at] == "1", at + 1
+    end = text.index(";", at)
+    word, at = text[at:end], end + 1
+    if mark == "@":
+        return _decode(text, at, tensors)
+    if mark in _WORDS:
+        return _WORDS[mark](word), at
+    items: list[Any] = []
+    keys: list[str] = []
+    for _ in range(int(word)):
+        if mark == "d":
+            end = text.index(";", at)
+            keys.append(_plain(text[at:end]))
+            at = end + 1
+        item, at = _decode(text, at, tensors)
+        items.append(item)
+    return (dict(zip(keys, items)) if mark == "d" else tuple(items) if mark == "t" else items), at
+
+
+def _complex(word: str) -> complex:
+    real, _, imag = word.partition(",")
+    return complex(float(real), float(imag))
+
+
+def _plain(text: str) -> str:
+    return text.replace("%3B", ";").replace("%25", "%")
+
+
+_WORDS: dict[str, Callable[[str], Any]] = {"i": int, "f": float, "c": _complex, "s": _plain}
+
+
+def ask(site: str, tensors: list[Any]) -> bool:
+    """Does the predicate of the open recorder want the value of a tap inside a graph?"""
+    recorder = _core.current()
+    head, found, tree = site.partition(";tree=")
+    value = _decode(tree, 0, list(tensors))[0] if found else tensors[0]
+    return recorder is None or recorder.wanted(_plain(head.partition(";")[0]), value)
 
 
 # ------------------------------------------------------------------------------------------------------- installing
@@ -372,7 +425,7 @@ def _nothing(*args: Any) -> None:
 
 
 def _fake_ticket(*args: Any) -> Any:
-    return torch.empty(4, dtype=torch.int64, device="cpu")
+    return torch.empty(5, dtype=torch.int64, device="cpu")
 
 
 _FAKES: dict[str, Callable[..., Any]] = {
@@ -400,6 +453,17 @@ def _batched(name: str) -> Callable[..., Any]:
     return rule
 
 
+def told_when_gone(numbers: Sequence[int], then: Callable[[], None]) -> Any:
+    """A tensor of numbers that calls a function when its memory goes."""
+    try:
+        import numpy
+    except ImportError:
+        return torch.tensor(numbers)
+    memory = numpy.array(numbers, dtype=numpy.int64)
+    weakref.finalize(memory, then).atexit = False
+    return torch.from_numpy(memory)
+
+
 def _register_in_python(library: Any) -> None:
     def tap(x: Any, site: str, flags: int) -> None:
         _core.torch_op([x], site, flags, None)
@@ -408,13 +472,14 @@ def _register_in_python(library: Any) -> None:
         _core.torch_op(list(xs), site, flags, None)
 
     def tap_ticket(xs: list[Any], site: str, flags: int) -> Any:
-        return torch.tensor(_core.torch_op(list(xs), site, flags | _WANTS_TICKET, None))
+        numbers = _core.torch_op(list(xs), site, flags | _WANTS_TICKET, None)
+        return told_when_gone(numbers, lambda: _core.torch_drop(numbers[4]))
 
     def tap_grad(g: Any, ticket: Any, site: str) -> None:
         _core.torch_op([g], site, 0, tuple(ticket.tolist()))
 
     def tap_print(x: Any, site: str) -> None:
-        _core.show(x, site.replace("%3B", ";").replace("%25", "%"))
+        _core.show(x, _plain(site))
 
     for schema, function in zip(_core.torch_schemas(), (tap, tap_tree, tap_ticket, tap_grad, tap_print)):
         library.define(schema)
@@ -427,7 +492,8 @@ def install() -> None:
         _register()
     except Exception as error:
         _core.say(f"torch {torch.__version__}: taps inside graphs are not available: {error}")
-    _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler))
+    make = getattr(getattr(torch._C, "_aoti", None), "alloc_tensor_by_stealing_from_void_ptr", None)
+    _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler), ask, make)
 
 
 def install_dynamo() -> None:
@@ -438,12 +504,21 @@ def install_dynamo() -> None:
     if not hasattr(torch.compiler, "substitute_in_graph"):
         _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
         return
-    if tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 10):
-        _core.say(f"torch {torch.__version__}: inside compiled graphs grad=True saves the value, not its gradient")
     from . import _printing
+
+    if not _HOOKS_ARE_TRACED:
+        torch._dynamo.allow_in_graph(hook_in_graph)
+        torch.fx.node.has_side_effect(hook_in_graph)
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
     torch.compiler.substitute_in_graph(_printing.print, skip_signature_check=True)(print_traced)
+
+
+def install_sharded() -> None:
+    """Once torch.distributed.tensor is imported: a traced tensor is told by its type alone."""
+    from torch.distributed.tensor import DTensor
+
+    _state.sharded = DTensor
 
 
 def install_partitioner() -> None:
@@ -473,9 +548,11 @@ def install_checkpointing() -> None:
                 continue
             where = {"is_forward": "must_be_in_forward", "is_backward": "must_be_in_backward"}
             tag = node.meta.get("partitioner_tag", "is_forward")
-            node.meta["partitioner_tag"] = where.get(tag, tag)
+            is_ticket = node.target is torch.ops.tensortap.tap_ticket.default
+            if _HOOKS_ARE_TRACED or not is_ticket:  # older ones lose a saved value that is marked so
+                node.meta["partitioner_tag"] = where.get(tag, tag)
             if "recompute" in node.meta:
-                if node.target is torch.ops.tensortap.tap_ticket.default:
+                if is_ticket:
                     node.meta["recompute"] = save
                 else:
                     del node.meta["recompute"]
@@ -498,13 +575,15 @@ def _in_order(op: Any) -> Callable[..., Any]:
     from torch._inductor.virtualized import V
     from torch.utils._pytree import tree_map
 
+    def wrap(x: Any) -> Any:
+        if not isinstance(x, ir.IRNode):
+            return x
+        return x.wrap_for_lowering() if hasattr(x, "wrap_for_lowering") else ir.TensorBox.create(x)
+
     def lower(*args: Any, **kwargs: Any) -> Any:
         graph = V.graph
         before = len(graph.operations)
-        result = tree_map(
-            lambda x: x.wrap_for_lowering() if isinstance(x, ir.IRNode) else x,
-            ir.FallbackKernel.create(op, *args, **kwargs),
-        )
+        result = tree_map(wrap, ir.FallbackKernel.create(op, *args, **kwargs))
         made = graph.operations[before:]
         previous = graph.__dict__.get("_tensortap_last")
         for operation in made:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 # the value_kind of _value.c
-OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED = range(14)
+OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED, MINDSPORE = range(15)
 
 
 
@@ -42,6 +42,8 @@ _EXACT: dict[type, int] = {
 }
 _PLAIN_TENSORS = {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer")}
 
+_MINDSPORE_TENSORS = {("mindspore.common.tensor", "Tensor"), ("mindspore.common.parameter", "Parameter")}
+
 # (value, dtype, type name, requires_grad, device, placements): see take_other in _value.c
 Simple = tuple[Any, str | None, str | None, bool, str | None, str | None]
 
@@ -61,6 +63,8 @@ def classify(cls: type) -> tuple[int, str | None]:
         return exact, None
     if (cls.__module__, cls.__qualname__) in _PLAIN_TENSORS:
         return TORCH, None
+    if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
+        return MINDSPORE, None
     numpy = sys.modules.get("numpy")
     if numpy is not None and cls is numpy.ndarray:
         return ARRAY, None
@@ -91,7 +95,7 @@ def _simplify_torch(x: Any) -> Simple:
         raise Traced
     if is_wrapped(x):
         with torch._C._DisableFuncTorch():
-            return _simplify_torch(unwrapped(x))
+            return _without_operators(_simplify_torch(unwrapped(x)))
     grad = bool(x.requires_grad)
     name = None if type(x) is torch.Tensor else _qualified(type(x))
     placements = None
@@ -109,6 +113,19 @@ def _simplify_torch(x: Any) -> Simple:
             return _simple_quantised(t, grad, device)
         t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
         return t, None, name, grad, device, placements
+
+
+def _without_operators(simple: Simple) -> Simple:
+    """Inside torch.func a torch without DLPack's exchange table wraps a tensor again whenever it is asked for its data:
+    its memory as an array."""
+    import torch
+
+    t = simple[0]
+    if not isinstance(t, torch.Tensor) or hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return simple
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}[t.element_size()]
+    array = t.contiguous().view(bits).numpy()
+    return array, str(t.dtype), *simple[2:]
 
 
 def _simple_sparse(t: Any, grad: bool, device: str | None) -> Simple:
@@ -184,6 +201,8 @@ def simplify(x: Any, nested: bool) -> Simple:
     cls = type(x)
     if _is_torch(x):
         return _simplify_torch(x)
+    if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
+        x = x.asnumpy()
     if hasattr(x, "__array_struct__") or hasattr(x, "__array_interface__"):
         simple = _simplify_array(x)
         if simple is not None:

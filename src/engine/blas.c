@@ -88,9 +88,9 @@ tap__gemm_fn tap__gemm(tap_dtype dtype)
 }
 
 /* MKL keeps a number of its own per thread (0: none set); everybody else asks OpenMP. */
-tap__threads tap__threads_enter(int count)
+tap__thread_limit tap__thread_limit_enter(int count)
 {
-    tap__threads before = {.omp = 0, .blas = 0};
+    tap__thread_limit before = {.omp = 0, .blas = 0};
     pthread_once(&once, find_all);
     if (found.omp_get && found.omp_set) {
         before.omp = found.omp_get();
@@ -102,7 +102,7 @@ tap__threads tap__threads_enter(int count)
     return before;
 }
 
-void tap__threads_leave(tap__threads before)
+void tap__thread_limit_leave(tap__thread_limit before)
 {
     if (before.omp > 0 && before.omp != found.omp_get())
         found.omp_set(before.omp);

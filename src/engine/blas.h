@@ -14,11 +14,11 @@ typedef void (*tap__gemm_fn)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, 
 tap__gemm_fn tap__gemm(tap_dtype dtype);
 enum { TAP_GEMM_MAX = 0x7FFFFFFF };
 
-/* Sets how many threads libraries called by this thread use until tap__threads_leave. */
-typedef struct tap__threads {
+/* Sets how many threads libraries called by this thread use until tap__thread_limit_leave. */
+typedef struct tap__thread_limit {
     int omp, blas;
-} tap__threads;
-tap__threads tap__threads_enter(int count);
-void tap__threads_leave(tap__threads before);
+} tap__thread_limit;
+tap__thread_limit tap__thread_limit_enter(int count);
+void tap__thread_limit_leave(tap__thread_limit before);
 
 #endif

@@ -217,14 +217,17 @@ bool tap_engine_is_host(tap_engine *engine, int32_t node)
     return host;
 }
 
-void tap_engine_times(tap_engine *engine, int32_t node, uint64_t *runs, uint64_t *nanoseconds, uint64_t *bytes)
+void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out)
 {
-    *runs = *nanoseconds = *bytes = 0;
+    *out = (tap_node_times){0};
     if (!(engine->flags & TAP_ENGINE_PROFILE) || node < 0 || node >= engine->graph->nnodes)
         return;
-    *runs = atomic_load(&engine->times[node].runs);
-    *nanoseconds = atomic_load(&engine->times[node].nanoseconds);
-    *bytes = atomic_load(&engine->times[node].bytes);
+    tap__times *times = &engine->times[node];
+    out->runs = atomic_load(&times->runs);
+    out->nanoseconds = atomic_load(&times->nanoseconds);
+    out->bytes = atomic_load(&times->bytes);
+    out->last_start = atomic_load(&times->last_start);
+    out->last_nanoseconds = atomic_load(&times->last_nanoseconds);
 }
 
 /* --------------------------------------------------------------------------------------------------------- frames */
@@ -261,6 +264,8 @@ tap_status tap_engine_begin(tap_engine *engine, void *user, tap_frame **out, tap
     frame->next = NULL;
     memset(frame->known, 0, (size_t)engine->graph->syms.nsymbols * sizeof *frame->known);
     memset(frame->symbols, 0, (size_t)engine->graph->syms.nsymbols * sizeof *frame->symbols);
+    for (int32_t i = 0; i < engine->graph->ninputs; i++)
+        frame->given[engine->graph->inputs[i]].ndim = -1;
     *out = frame;
     return TAP_OK;
 }

@@ -16,7 +16,7 @@ typedef struct tap__arena {
 } tap__arena;
 
 typedef struct tap__times {
-    _Atomic uint64_t runs, nanoseconds, bytes;
+    _Atomic uint64_t runs, nanoseconds, bytes, last_start, last_nanoseconds;
 } tap__times;
 
 struct tap_engine {

@@ -79,7 +79,7 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
     tap__operand *given = &frame->given[value];
     frame->data[value] = tensor->data;
     given->ndim = -1;
-    if (spec->type != TAP_SPEC_TENSOR || spec->elsewhere)
+    if (spec->type != TAP_SPEC_TENSOR)
         return TAP_OK;
     if (tensor->dtype != spec->dtype || tensor->ndim != spec->ndim)
         return tap_fail(err, TAP_E_INVALID, "value %d is %s with %d dimensions, and the graph was made for %s with %d",
@@ -98,6 +98,8 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
         if (symbol >= 0 && !frame->known[symbol]) /* else another stride than the traced one: settled by a copy */
             TAP_TRY(bind_symbol(frame, value, spec->stride[i], given->stride[i], err));
     }
+    if (spec->elsewhere)
+        given->ndim = -1; /* strides are the host's own matter */
     return frame->plan ? settle(frame, value, err) : TAP_OK;
 }
 
@@ -204,8 +206,10 @@ static tap_status choose_plan(tap_frame *frame, int32_t index, tap_error *err)
                              .segments = engine->segments, .nsegments = engine->nsegments, .segment = index,
                              .symbols = frame->symbols, .known = frame->known, .threads = threads};
     tap__plan *plan;
+    uint64_t began = tap__monotonic_ns();
     TAP_TRY(tap__plan_make(&input, &plan, err));
     pthread_mutex_lock(&engine->lock);
+    engine->counts.plan_nanoseconds += tap__monotonic_ns() - began;
     tap__plan *other = find_plan(engine, segment, frame, threads); /* made by another thread meanwhile */
     if (!other)
         keep_plan(engine, segment, plan);
@@ -309,10 +313,13 @@ static tap_status run_timed(tap_frame *frame, const tap__step *step, tap_error *
 {
     uint64_t began = tap__monotonic_ns();
     tap_status status = run_step(frame, step, err);
+    uint64_t took = tap__monotonic_ns() - began;
     tap__times *times = &frame->engine->times[step->node];
     atomic_fetch_add(&times->runs, 1);
-    atomic_fetch_add(&times->nanoseconds, tap__monotonic_ns() - began);
+    atomic_fetch_add(&times->nanoseconds, took);
     atomic_fetch_add(&times->bytes, step->bytes);
+    atomic_store(&times->last_start, began);
+    atomic_store(&times->last_nanoseconds, took);
     return status;
 }
 

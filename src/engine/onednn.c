@@ -182,14 +182,16 @@ static int make_conv(const tap__dnn_desc *desc, tap__dnn_layout *tensor, tap__dn
     int prop = backward ? DNN_FORWARD_TRAINING : DNN_FORWARD_INFERENCE;
     tap__dnn_layout src = tensor[TAP_DNN_SRC], weights = tensor[TAP_DNN_WEIGHTS], bias = tensor[TAP_DNN_BIAS],
                     dst = tensor[TAP_DNN_DST];
-    tap__dnn_plan forward;
+    tap__dnn_plan forward = NULL;
     int status = (transposed ? api.deconvolution_forward_primitive_desc_create
                              : api.convolution_forward_primitive_desc_create)(
         &forward, api.engine, prop, algorithm, src, weights, bias, dst, desc->step, desc->dilate, desc->before,
         desc->after, attr);
-    if (status || !backward) {
-        *out = forward;
+    if (status)
         return status;
+    if (!backward) {
+        *out = forward;
+        return 0;
     }
     if (is_backward_data(desc->kind))
         status = (transposed ? api.deconvolution_backward_data_primitive_desc_create
@@ -267,12 +269,12 @@ static tap_status make_primitive(const tap__dnn_desc *desc, tap__dnn_layout want
         return tap_fail_nomem(err);
     self->desc = *desc;
     /* the thread count is fixed into the code it generates */
-    tap__threads before = tap__threads_enter(desc->threads);
+    tap__thread_limit before = tap__thread_limit_enter(desc->threads);
     int status = make_plan(desc, wants, &self->plan);
     bool refused = status == 0 && desc->kind < TAP_DNN_BRING && is_reference(self->plan);
     if (status == 0 && !refused)
         status = api.primitive_create(&self->code, self->plan);
-    tap__threads_leave(before);
+    tap__thread_limit_leave(before);
     if (status != 0 || refused) {
         free_primitive(self);
         return status == DNN_OUT_OF_MEMORY

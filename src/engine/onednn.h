@@ -109,7 +109,7 @@ typedef enum tap__dnn_kind {
     TAP_DNN_MATMUL,       /* dst = alpha * src @ weights + bias, + beta * dst when beta is not 0 */
     TAP_DNN_CONV,         /* dst = src * weights + bias */
     TAP_DNN_CONV_DATA,    /* src, a gradient, from weights and the gradient dst */
-    TAP_DNN_CONV_WEIGHTS, /* weights and bias, gradients, from src and the gradient dst */
+    TAP_DNN_CONV_WEIGHTS, /* weights, a gradient, from src and the gradient dst */
     TAP_DNN_DECONV,       /* the same three of the transposed convolution */
     TAP_DNN_DECONV_DATA,
     TAP_DNN_DECONV_WEIGHTS,

@@ -187,16 +187,20 @@ const tap_op *tap__op_find_ge(const char *ge_name)
     return found ? *found : NULL;
 }
 
-tap_status tap__op_add(const tap_op *op, tap_error *err)
+tap_status tap__op_add(const tap_op_desc *desc, tap_shape_rule shape, const struct tap__kernel *kernel, tap_error *err)
 {
-    if (tap__op_find(op->name))
-        return tap_fail(err, TAP_E_EXISTS, "operator %s: there is one of this name; choose another", op->name);
+    if (tap__op_find(desc->name))
+        return tap_fail(err, TAP_E_EXISTS, "operator %s: there is one of this name; choose another", desc->name);
+    row from = {.kind = TAP_OP_KERNEL, .name = desc->name, .inputs = desc->inputs ? desc->inputs : "",
+                .attrs = desc->attrs ? desc->attrs : "", .outputs = desc->outputs ? desc->outputs : "y",
+                .dtypes = desc->dtypes, .shape = shape, .kernel = kernel, .doc = desc->doc ? desc->doc : ""};
     pthread_mutex_lock(&adding);
     bool room = table_count < ROWS_COUNT + MAX_ADDED;
     if (room) {
-        table[table_count++] = *op;
+        parse_row(&table[table_count], &from);
+        table[table_count++].user = desc;
         sort_table();
     }
     pthread_mutex_unlock(&adding);
-    return room ? TAP_OK : tap_fail(err, TAP_E_LIMIT, "operator %s: %d operators were added already", op->name, MAX_ADDED);
+    return room ? TAP_OK : tap_fail(err, TAP_E_LIMIT, "operator %s: %d operators were added already", desc->name, MAX_ADDED);
 }

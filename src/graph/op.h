@@ -73,6 +73,7 @@ typedef struct tap_op {
     const struct tap__kernel *kernel; /* KERNEL */
     tap__pw_code code;      /* POINTWISE */
     const char *doc;        /* one line */
+    const struct tap_op_desc *user; /* of an operator that is not ours; NULL: in the table */
 } tap_op;
 
 /* By our name; NULL if there is none. Thread-safe. */
@@ -80,7 +81,8 @@ const tap_op *tap__op_find(const char *name);
 const tap_op *tap__op_find_ge(const char *ge_name);
 /* In the order of the table; NULL past its end. */
 const tap_op *tap__op_at(int index);
-/* Adds an operator that is not in the table (a library of the user's); fails with E_EXISTS for a name taken. */
-tap_status tap__op_add(const tap_op *op, tap_error *err);
+/* Adds an operator that is not in the table (a library of the user's); fails with E_EXISTS for a name taken. desc and
+ * its texts live as long as the process. */
+tap_status tap__op_add(const tap_op_desc *desc, tap_shape_rule shape, const struct tap__kernel *kernel, tap_error *err);
 
 #endif

@@ -13,6 +13,8 @@ tap_status tap__shape_broadcast(tap__call *call, tap_error *err); /* one output,
 tap_status tap__shape_reduce(tap__call *call, tap_error *err);    /* attributes axes, keep_dims; dtype */
 tap_status tap__shape_mm(tap__call *call, tap_error *err);        /* the product of the two inputs */
 tap_status tap__shape_addmm(tap__call *call, tap_error *err);     /* the product of the second and the third input */
+tap_status tap__shape_attention(tap__call *call, tap_error *err); /* y and logsumexp from query, key and value */
+tap_status tap__shape_convolution(tap__call *call, tap_error *err);
 
 /* The dtype ATen computes in for these operands: tensors with dimensions over 0-d tensors over numbers. */
 tap_dtype tap__promote(const tap__operand *operands, int count);

@@ -198,6 +198,12 @@ tap_status tap__shape_input_sizes(tap__call *call, tap_error *err)
     return set_sizes(call, call->in[0].dtype, sizes->count, sizes->ints, err);
 }
 
+tap_status tap__shape_input_size(tap__call *call, tap_error *err)
+{
+    const tap__attr *sizes = tap__call_attr(call, "input_size");
+    return set_sizes(call, call->in[0].dtype, sizes->count, sizes->ints, err);
+}
+
 tap_status tap__shape_linspace(tap__call *call, tap_error *err)
 {
     int64_t steps = tap__call_attr(call, "steps")->i;
@@ -261,4 +267,86 @@ tap_status tap__shape_stack(tap__call *call, tap_error *err)
     for (int i = 0; i <= x->ndim; i++)
         sizes[i] = i < dim ? x->size[i] : i == dim ? call->nin : x->size[i - 1];
     return set_sizes(call, x->dtype, x->ndim + 1, sizes, err);
+}
+
+static void values_and_indices(tap__call *call, int dim, int64_t keep)
+{
+    for (int i = 0; i < 2 && i < call->nout; i++) {
+        call->out[i] = call->in[0];
+        call->out[i].dtype = i ? TAP_I64 : call->in[0].dtype;
+        if (call->in[0].ndim && keep >= 0)
+            call->out[i].size[dim] = keep;
+    }
+}
+
+tap_status tap__shape_sort(tap__call *call, tap_error *err)
+{
+    (void)err;
+    values_and_indices(call, 0, -1);
+    return TAP_OK;
+}
+
+tap_status tap__shape_topk(tap__call *call, tap_error *err)
+{
+    int64_t keep = tap__call_attr(call, "k")->i;
+    int dim;
+    TAP_TRY(tap__dim_place(call, tap__call_attr(call, "dim")->i, call->in[0].ndim, &dim, err));
+    if (keep < 0 || keep > (call->in[0].ndim ? call->in[0].size[dim] : 1))
+        return wrong(call, err);
+    values_and_indices(call, dim, keep);
+    return TAP_OK;
+}
+
+/* A second output holds indices. */
+static void indices_beside(tap__call *call)
+{
+    if (call->nout < 2)
+        return;
+    call->out[1] = call->out[0];
+    call->out[1].dtype = TAP_I64;
+}
+
+tap_status tap__shape_output_size(tap__call *call, tap_error *err)
+{
+    const tap__attr *size = tap__call_attr(call, "output_size");
+    const tap__operand *x = &call->in[0];
+    int64_t sizes[TAP_ENGINE_MAX_NDIM];
+    memcpy(sizes, x->size, sizeof sizes);
+    if (size->count > x->ndim)
+        return wrong(call, err);
+    for (int i = 0; i < size->count; i++)
+        sizes[x->ndim - size->count + i] = size->ints[i];
+    TAP_TRY(set_sizes(call, x->dtype, x->ndim, sizes, err));
+    indices_beside(call);
+    return TAP_OK;
+}
+
+static int64_t number_for(const tap__call *call, const char *name, int i, int64_t otherwise)
+{
+    const tap__attr *attr = tap__call_attr(call, name);
+    return attr->present && attr->count ? attr->ints[attr->count > i ? i : 0] : otherwise;
+}
+
+tap_status tap__shape_pool(tap__call *call, tap_error *err)
+{
+    const tap__operand *x = &call->in[0];
+    int spatial = (int)tap__call_attr(call, "spatial")->i;
+    int64_t sizes[TAP_ENGINE_MAX_NDIM], up = tap__call_attr(call, "ceil_mode")->i;
+    memcpy(sizes, x->size, sizeof sizes);
+    for (int i = 0; i < spatial; i++) {
+        int64_t kernel = number_for(call, "kernel_size", i, 1), stride = number_for(call, "stride", i, kernel);
+        int64_t padding = number_for(call, "padding", i, 0), dilation = number_for(call, "dilation", i, 1);
+        int dim = x->ndim - spatial + i;
+        if (dim < 0 || kernel < 1 || stride < 1)
+            return wrong(call, err);
+        int64_t room = x->size[dim] + 2 * padding - dilation * (kernel - 1) - 1;
+        int64_t count = (room + (up ? stride - 1 : 0)) / stride + 1;
+        /* the last window must begin inside the input or its left border */
+        if (up && (count - 1) * stride >= x->size[dim] + padding)
+            count--;
+        sizes[dim] = room < 0 ? -1 : count;
+    }
+    TAP_TRY(set_sizes(call, x->dtype, x->ndim, sizes, err));
+    indices_beside(call);
+    return TAP_OK;
 }

@@ -47,8 +47,9 @@ tap_status tap__view_select(const tap__call *call, tap__operand *view, int64_t d
     TAP_TRY(tap__dim_place(call, dim, view->ndim, &place, err));
     int64_t size = view->ndim ? view->size[place] : 0, at = index < 0 ? index + size : index;
     if (at < 0 || at >= size)
-        return tap_fail(err, TAP_E_INVALID, "%s: index %" PRId64 " is out of bounds for dimension %d with size %" PRId64,
-                        call->name, index, place, size);
+        return tap_fail(err, TAP_E_INVALID,
+                        "%s: index %" PRId64 " is out of bounds for dimension %d with size %" PRId64, call->name, index,
+                        place, size);
     view->offset += at * view->stride[place];
     remove_dim(view, place);
     return TAP_OK;
@@ -83,7 +84,8 @@ tap_status tap__view_diagonal(const tap__call *call, tap__operand *view, int64_t
     TAP_TRY(tap__dim_place(call, dim2, view->ndim, &second, err));
     if (first == second || view->ndim < 2)
         return tap_fail(err, TAP_E_INVALID, "%s: a diagonal needs two dimensions", call->name);
-    int64_t rows = view->size[first] + (offset < 0 ? offset : 0), columns = view->size[second] - (offset > 0 ? offset : 0);
+    int64_t rows = view->size[first] + (offset < 0 ? offset : 0);
+    int64_t columns = view->size[second] - (offset > 0 ? offset : 0);
     int64_t size = rows < columns ? rows : columns, stride = view->stride[first] + view->stride[second];
     if (size > 0)
         view->offset += offset < 0 ? -offset * view->stride[first] : offset * view->stride[second];
@@ -106,7 +108,7 @@ static int64_t int_attr(const tap__call *call, const char *name)
     return tap__call_attr(call, name)->i;
 }
 
-tap_status tap__shape_alias(tap__call *call, tap_error *err)
+tap_status tap__shape_first(tap__call *call, tap_error *err)
 {
     (void)err;
     begin(call);
@@ -145,12 +147,14 @@ tap_status tap__shape_expand(tap__call *call, tap_error *err)
     tap__operand *out = &call->out[0];
     int lead = size->count - in->ndim;
     if (lead < 0 || size->count > TAP_ENGINE_MAX_NDIM)
-        return tap_fail(err, TAP_E_INVALID, "%s: %d dimensions cannot be expanded to %d", call->name, in->ndim, size->count);
+        return tap_fail(err, TAP_E_INVALID, "%s: %d dimensions cannot be expanded to %d", call->name, in->ndim,
+                        size->count);
     out->ndim = size->count;
     for (int i = 0; i < out->ndim; i++) {
         int64_t from = i < lead ? 1 : in->size[i - lead], to = size->ints[i] == -1 && i >= lead ? from : size->ints[i];
         if (to < 0 || (to != from && from != 1))
-            return tap_fail(err, TAP_E_INVALID, "%s: size %" PRId64 " cannot be expanded to %" PRId64, call->name, from, to);
+            return tap_fail(err, TAP_E_INVALID, "%s: size %" PRId64 " cannot be expanded to %" PRId64, call->name, from,
+                            to);
         out->size[i] = to;
         out->stride[i] = i < lead || to != from ? 0 : in->stride[i - lead];
     }
@@ -369,7 +373,8 @@ tap_status tap__shape_view(tap__call *call, tap_error *err)
     if (open >= 0)
         out->size[open] = known ? count / known : 0;
     if (tap__operand_count(out) != count)
-        return tap_fail(err, TAP_E_INVALID, "%s: %" PRId64 " elements do not fill the sizes asked for", call->name, count);
+        return tap_fail(err, TAP_E_INVALID, "%s: %" PRId64 " elements do not fill the sizes asked for", call->name,
+                        count);
     if (count == 0) {
         int64_t stride = 1;
         for (int i = out->ndim - 1; i >= 0; i--) {

@@ -15,7 +15,7 @@ tap_status tap__view_slice(const tap__call *call, tap__operand *view, int64_t di
 tap_status tap__view_diagonal(const tap__call *call, tap__operand *view, int64_t offset, int64_t dim1, int64_t dim2,
                               tap_error *err);
 
-tap_status tap__shape_alias(tap__call *call, tap_error *err);
+tap_status tap__shape_first(tap__call *call, tap_error *err); /* as the first input */
 tap_status tap__shape_as_strided(tap__call *call, tap_error *err);
 tap_status tap__shape_diagonal(tap__call *call, tap_error *err);
 tap_status tap__shape_expand(tap__call *call, tap_error *err);

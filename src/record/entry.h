@@ -59,7 +59,7 @@ enum { /* tap_entry.has */
     TAP_HAS_STATS = 1,
     TAP_HAS_HASH = 2,
     TAP_HAS_HEALTH = 4, /* of the statistics only the five counts */
-    TAP_HAS_CRC = 8     /* the payload is not here, its CRC-32 is (seed layouts) */
+    TAP_HAS_CRC = 8     /* the payload is not here, its checksum is (seed layouts) */
 };
 
 typedef struct tap_entry {
@@ -98,7 +98,7 @@ typedef struct tap_entry {
     int32_t tid;             /* 172 thread that saved it */
     int64_t graph_id;        /* 176 */
     int64_t stamp_us;        /* 184 */
-    uint64_t crc;            /* 192 CRC-32 of the row-major bytes */
+    uint64_t crc;            /* 192 the layout's checksum of the row-major bytes */
     uint64_t absent;         /* 200 numbers before seq that are accounted for elsewhere: pieces of large tensors, the journal */
     uint64_t reserved[5];    /* 208 zero */
     uint64_t header_hash;    /* 248 tap_hash_bytes of bytes 0..247, then of the meta block, xored */

@@ -19,7 +19,8 @@ typedef struct tap_layout_options {
     const char *dir_shown;   /* dir as the user wrote it, for files that name it (msprobe's dump_data_dir); NULL: dir */
     int32_t rank, world_size, device_index, pid;
     int32_t child;           /* pid when this is a forked child's own recorder, else 0: it never shares a file */
-    bool distributed, checksum;
+    bool distributed;
+    tap_checksum checksum;
     bool several_nodes;      /* ranks of more than one machine write below dir: names carry the rank */
     bool resume;             /* collect: a writer before this one wrote part of the same recording; go on with its files */
     unsigned keep;

@@ -1,5 +1,6 @@
 /* msprobe_leaf.c - one saved leaf as msprobe's debug.json shows it: key order, number formats and which statistics are
  * null, as mindstudio-probe 26.1 and later. */
+#include "record/checksum.h"
 #include "record/msprobe.h"
 
 #include "base/memory.h"
@@ -7,7 +8,6 @@
 #include "base/status.h"
 
 #include <json-c/json.h>
-#include <libdeflate.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static void write_stat(tap_json *json, const char *key, stat value)
 /* ------------------------------------------------------------------------------------------------------- checksum */
 
 /* Of the file's bytes, where the payload did not come through the ring. */
-static bool crc_of_file(const tap_layout_options *options, const tap_meta *meta, uint32_t *crc)
+static bool sum_of_file(const tap_layout_options *options, const tap_meta *meta, uint64_t *sum)
 {
     char *relative = tap__strndup(meta->text[TAP_META_FILE], meta->len[TAP_META_FILE]);
     char *path = relative ? tap__path_join(options->dir, relative) : NULL;
@@ -163,7 +163,7 @@ static bool crc_of_file(const tap_layout_options *options, const tap_meta *meta,
     int64_t bytes = ok ? tap_tensor_bytes(&entry.tensor) : -1;
     ok = ok && bytes >= 0 && tap_tensor_is_contiguous(&entry.tensor);
     if (ok)
-        *crc = libdeflate_crc32(0, bytes ? entry.tensor.data : "", (size_t)bytes);
+        *sum = tap__checksum_add(options->checksum, 0, entry.tensor.data, (size_t)bytes);
     if (file)
         tap_file_close(file);
     tap__free(path);
@@ -172,12 +172,12 @@ static bool crc_of_file(const tap_layout_options *options, const tap_meta *meta,
 }
 
 /* MindSpore widens what numpy lacks before it looks at the bytes. */
-static bool crc_of_payload(const tap_layout_options *options, const tap_entry *entry, const tap_meta *meta,
-                           const void *payload, uint32_t *crc)
+static bool sum_of_payload(const tap_layout_options *options, const tap_entry *entry, const tap_meta *meta,
+                           const void *payload, uint64_t *sum)
 {
     tap_dtype dtype = (tap_dtype)entry->dtype, wide = tap__npy_dtype(dtype);
     if (!tap__msprobe_is_mindspore(options) || wide == dtype) {
-        *crc = libdeflate_crc32(0, payload, entry->payload_bytes);
+        *sum = tap__checksum_add(options->checksum, 0, payload, entry->payload_bytes);
         return true;
     }
     tap_tensor tensor = {.data = (void *)(uintptr_t)payload, .dtype = dtype, .ndim = meta->ndim, .shape = meta->shape};
@@ -187,7 +187,7 @@ static bool crc_of_payload(const tap_layout_options *options, const tap_entry *e
                                                                                           : NULL;
     bool ok = copy && tap_tensor_convert(&tensor, wide, copy, NULL) == TAP_OK;
     if (ok)
-        *crc = libdeflate_crc32(0, copy, (size_t)bytes);
+        *sum = tap__checksum_add(options->checksum, 0, copy, (size_t)bytes);
     tap__free(copy);
     return ok;
 }
@@ -195,21 +195,21 @@ static bool crc_of_payload(const tap_layout_options *options, const tap_entry *e
 static void write_checksum(tap_json *json, const tap_layout_options *options, const tap_entry *entry,
                            const tap_meta *meta, const void *payload)
 {
-    uint32_t crc = 0;
+    uint64_t sum = 0;
     bool ok = false;
     if (entry->value_type != TAP_VALUE_META) {
         tap_tensor tensor = {.dtype = (tap_dtype)entry->dtype, .ndim = meta->ndim, .shape = meta->shape};
         if (payload && entry->payload_bytes)
-            ok = crc_of_payload(options, entry, meta, payload, &crc);
+            ok = sum_of_payload(options, entry, meta, payload, &sum);
         else if (entry->has & TAP_HAS_CRC && !tap__msprobe_is_mindspore(options)) /* too large for the ring */
-            ok = true, crc = (uint32_t)entry->crc;
+            ok = true, sum = entry->crc;
         else if (meta->text[TAP_META_FILE])
-            ok = crc_of_file(options, meta, &crc);
+            ok = sum_of_file(options, meta, &sum);
         else
             ok = tap_tensor_count(&tensor) == 0;
     }
-    char text[16];
-    snprintf(text, sizeof text, "%08x", crc);
+    char text[24];
+    tap__checksum_show(options->checksum, sum, text);
     tap__json_key(json, "md5");
     if (ok)
         tap__json_str(json, text);
@@ -315,11 +315,15 @@ static void write_tensor(tap_json *json, const tap_layout_options *options, cons
     for (int32_t i = 0; i < meta->ndim; i++)
         tap__json_int(json, meta->shape[i]);
     tap__json_close(json, ']');
-    stats s = mindspore ? stats_mindspore(entry, info) : stats_torch(entry, info);
-    write_stat(json, "Max", s.max);
-    write_stat(json, "Min", s.min);
-    write_stat(json, "Mean", s.mean);
-    write_stat(json, "Norm", s.norm);
+    if (options->checksum == TAP_CHECKSUM_XOR) {
+        write_checksum(json, options, entry, meta, payload);
+    } else {
+        stats s = mindspore ? stats_mindspore(entry, info) : stats_torch(entry, info);
+        write_stat(json, "Max", s.max);
+        write_stat(json, "Min", s.min);
+        write_stat(json, "Mean", s.mean);
+        write_stat(json, "Norm", s.norm);
+    }
     if (!mindspore) {
         tap__json_key(json, "requires_grad");
         tap__json_bool(json, entry->flags & TAP_SAVE_REQUIRES_GRAD);
@@ -332,7 +336,7 @@ static void write_tensor(tap_json *json, const tap_layout_options *options, cons
         tap__json_key(json, "data_name");
         tap__json_strn(json, base, (size_t)(end - base));
     }
-    if (options->checksum)
+    if (options->checksum == TAP_CHECKSUM_CRC32)
         write_checksum(json, options, entry, meta, payload);
     tap__json_close(json, '}');
 }

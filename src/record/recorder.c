@@ -413,7 +413,7 @@ static void fill_config(tap_ring_config *c, const tap_recorder *rec, const tap_s
     c->pid = (int32_t)getpid();
     c->pid_start = tap__process_start(c->pid);
     c->distributed = o->distributed;
-    c->checksum = o->checksum;
+    c->checksum = (uint8_t)o->checksum;
     c->asynchronous = o->asynchronous;
     c->file_ring = o->ring == TAP_RING_FILE;
     c->keep = o->keep;

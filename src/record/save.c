@@ -4,10 +4,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/checksum.h"
 #include "record/recorder.h"
 #include "tensor/pass.h"
 
-#include <libdeflate.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -249,23 +249,23 @@ static void finish_entry(save_job *job, tap_ring_range *range, tap_entry *entry)
     wake_when_due(&s->ring);
 }
 
-/* CRC-32 of a tensor too large to travel through the ring; a strided one in blocks. */
-static uint32_t tensor_crc(const tap_tensor *tensor)
+/* The checksum of a tensor too large to travel through the ring; a strided one in blocks. */
+static uint64_t tensor_sum(tap_checksum kind, const tap_tensor *tensor)
 {
     tap_pass pass;
-    uint32_t crc = 0;
+    uint64_t sum = 0;
     if (tap__pass_begin(&pass, tensor, 0, NULL) != TAP_OK)
         return 0;
     if (tap_tensor_is_contiguous(tensor))
-        return libdeflate_crc32(0, tensor->data, (size_t)pass.bytes);
+        return tap__checksum_add(kind, 0, tensor->data, (size_t)pass.bytes);
     char block[TAP_PASS_UNIT];
     for (uint64_t left = pass.bytes; left;) {
         uint64_t take = left < sizeof block ? left : sizeof block;
         tap__pass_next(&pass, block, take);
-        crc = libdeflate_crc32(crc, block, (size_t)take);
+        sum = tap__checksum_add(kind, sum, block, (size_t)take);
         left -= take;
     }
-    return crc;
+    return sum;
 }
 
 /* A leaf whose payload fits the ring at once, or that has none. */
@@ -300,7 +300,7 @@ static tap_status save_whole(save_job *job)
     }
     if (!job->payload && job->rec->options.checksum && job->leaf.tensor && job->leaf.tensor->data) {
         entry->has |= TAP_HAS_CRC;
-        entry->crc = tensor_crc(job->leaf.tensor);
+        entry->crc = tensor_sum((tap_checksum)job->rec->options.checksum, job->leaf.tensor);
     }
     finish_entry(job, &range, entry);
     if (job->type == TAP_ENTRY_DATA)

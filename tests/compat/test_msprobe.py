@@ -118,11 +118,11 @@ d.save(torch.ones(1), "x")
     ("level='debug', step=[1.5]", "must be an integer or string"), ("level='debug', step=[True]", "must be an integer or string"),
     ("level='debug', step='1'", "should be a list"), ("level='debug', step=['6-4']", "must end above"), ("level='debug', step=[-1]", "between 0 and 1000000"),
     ("level='debug', step=['1-2-3']", "a number or a range"), ("'missing.json'", "does not exist"), ("'bad.json'", "is not JSON"), ("'c.txt'", "not a .json file"),
-    ("'nopath.json'", "dump_path not found"), ("'async.json'", "async_dump is invalid"), ("'mode.json'", "summary_mode"), ("'xor.json'", "xor is not supported")])  # fmt: skip
+    ("'nopath.json'", "dump_path not found"), ("'async.json'", "async_dump is invalid"), ("'mode.json'", "summary_mode")])  # fmt: skip
 def test_rules(tmp_path: pathlib.Path, script: RunScript, arguments: str, told: str) -> None:
     base = {"level": "debug", "dump_path": "dp"}
     for name, text in {"bad.json": "{", "c.txt": "{}", "nopath.json": '{"level": "debug"}', "async.json": json.dumps(base | {"async_dump": 1}),
-                       "mode.json": json.dumps(base | {"statistics": {"summary_mode": "x"}}), "xor.json": json.dumps(base | {"statistics": {"summary_mode": "xor"}})}.items():
+                       "mode.json": json.dumps(base | {"statistics": {"summary_mode": "x"}})}.items():
         (tmp_path / name).write_text(text)
     done = script(HEAD + f"""
 from msprobe.core.common.exceptions import FileCheckException, MsprobeException
@@ -216,3 +216,39 @@ def test_compiled_as_eager(tmp_path: pathlib.Path, script: RunScript, backend: s
         trees[each] = {path.parts[-3]: json.loads(path.read_text())["data"] for path in tmp_path.glob(f"dp_{each}/*/*/debug.json")}
     assert len(trees["none"]) == 2 and trees["none"] == trees[backend]
     assert trees["none"]["step0"]["h_grad.1.debug"]["Max"] == 2
+
+
+def test_flush_reaches_every_recorder(tmp_path: pathlib.Path, script: RunScript) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({"task": "tensor", "dump_path": "dp", "level": "debug", "async_dump": True}))
+    script(HEAD + """
+import tensortap, glob
+d = PrecisionDebugger('c.json')
+d.save(torch.arange(1000.0), 'x', save_backward=False)
+tensortap.flush()
+found = json.load(open(glob.glob("dp/step0/*/debug.json")[0]))["data"]["x.0.debug"]
+assert torch.load(glob.glob("dp/step0/*/dump_tensor_data/" + found["data_name"])[0]).tolist() == torch.arange(1000.0).tolist()
+os._exit(0)
+""")
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_xor(tmp_path: pathlib.Path, script: RunScript, task: str) -> None:
+    """The xor of all 8-byte words, the last filled with zeros, in place of the statistics."""
+    def xor(raw: bytes) -> str:
+        total = 0
+        for at in range(0, len(raw), 8):
+            total ^= int.from_bytes(raw[at : at + 8].ljust(8, b"\0"), "little")
+        return f"0x{total:016x}"
+
+    (tmp_path / "c.json").write_text(json.dumps({"task": task, "dump_path": "dp", "level": "debug", task: {"summary_mode": "xor"}}))
+    script(HEAD + """
+d = PrecisionDebugger('c.json')
+d.save(torch.arange(1001.0), 'x'); d.save(torch.arange(100001.0).reshape(-1, 1).expand(-1, 2).t(), 'large'); d.save(torch.ones(0), 'empty')
+d.save(torch.arange(3, dtype=torch.int8), 'small')
+""", TENSORTAP_RING_BYTES="1M")
+    found = data(tmp_path)
+    large = torch.arange(100001.0).reshape(-1, 1).expand(-1, 2).t().contiguous()
+    for name, value in (("x", torch.arange(1001.0)), ("large", large), ("empty", torch.ones(0)), ("small", torch.arange(3, dtype=torch.int8))):
+        leaf = found[f"{name}.0.debug"]
+        assert list(leaf)[:5] == ["type", "dtype", "shape", "md5", "requires_grad"] and "Max" not in leaf
+        assert leaf["md5"] == xor(value.numpy().tobytes()), name

@@ -82,8 +82,35 @@ class Engine:
         """Operators that torch ran, by name."""
         return _backend.host_targets()
 
+    def graphs(self) -> int:
+        """Graphs compiled since the last compile()."""
+        return tensortap.counters()["graphs"]
+
 
 @pytest.fixture
 def engine() -> Engine:
     torch.manual_seed(0)
     return Engine()
+
+
+_SHARES: list[tuple[str, dict[str, int], dict[str, int]]] = []
+
+
+@pytest.fixture
+def native_share() -> Callable[[str], None]:
+    """``native_share(model)`` puts who ran the nodes compiled last into the table at the end of the run."""
+    return lambda model: _SHARES.append((model, tensortap.counters(), _backend.host_targets()))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not _SHARES:
+        return
+    terminalreporter.section("who ran the nodes")
+    terminalreporter.write_line(f"{'model':<12} {'nodes':>6} {'native':>6} {'views':>6} {'host':>5} {'share':>6}  operators on the host")
+    for model, counts, host in _SHARES:
+        work = counts["native"] + counts["host"]
+        names = ", ".join(f"{name.removeprefix('aten.')} {count}" for name, count in sorted(host.items(), key=lambda item: -item[1]))
+        terminalreporter.write_line(
+            f"{model:<12} {work + counts['views']:>6} {counts['native']:>6} {counts['views']:>6} {counts['host']:>5} "
+            f"{counts['native'] / max(work, 1):>6.1%}  {names}"
+        )

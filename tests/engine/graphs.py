@@ -9,6 +9,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+import tensortap
 from tensortap import _backend
 
 #: what may run on the host beside the operator under test
@@ -38,7 +39,7 @@ def compare(function: Callable[..., Any], args: Sequence[torch.Tensor], native: 
     with torch.no_grad():
         expected = pytree.tree_leaves(function(*args))
         traced = make_fx(lambda *given: pytree.tree_leaves(function(*given)), tracing_mode="fake")(*args)
-    _backend._PROGRAMS.clear()
+    tensortap.counters(reset=True)
     actual = _backend.compile_graph(traced, args)(list(args))
     assert len(actual) == len(expected)
     truth: list[Any] = []

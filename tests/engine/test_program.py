@@ -144,7 +144,7 @@ def test_control_flow_runs_on_the_host(engine):
 
 def test_an_exception_of_torchs_comes_through(engine):
     compiled = engine.compile(lambda x, i: torch.index_select(x, 0, i) + 1)
-    with pytest.raises((IndexError, RuntimeError), match="index out of range"):
+    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
         compiled(torch.randn(3), torch.tensor([5]))
 
 

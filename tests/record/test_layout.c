@@ -116,7 +116,7 @@ static tap_status drive_line(machine *m, json_object *line)
     if (strcmp(op, "open") == 0) {
         m->options = (tap_layout_options){.dir = text_of(line, "dir"), .dir_shown = text_of(line, "dir_shown"),
             .rank = (int32_t)int_of(line, "rank"), .world_size = 1, .pid = (int32_t)int_of(line, "pid"),
-            .distributed = int_of(line, "distributed"), .checksum = int_of(line, "checksum"),
+            .distributed = int_of(line, "distributed"), .checksum = (tap_checksum)int_of(line, "checksum"),
             .keep = (unsigned)int_of(line, "keep"), .framework = text_of(line, "framework")};
         return machine_open(m, text_of(line, "layout"));
     }

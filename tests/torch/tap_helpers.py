@@ -13,6 +13,17 @@ import torch
 
 Key = tuple[int, str, str, int]  # step, full name, kind, call
 
+# every backend of torch.compile that the tests go through; a new one is one word here
+BACKENDS = ["eager", "aot_eager", "inductor"]
+# of those, the ones whose numbers may differ from eager's in the last bits
+ROUNDING = {"inductor"}
+# None: not compiled
+MODES = [None, *BACKENDS]
+
+
+def compiled(f: Any, backend: str | None, **options: Any) -> Any:
+    return f if backend is None else torch.compile(f, backend=backend, fullgraph=True, **options)
+
 
 def rows(path: Path, *, kind: str | None = None) -> list[tuple[Key, Any]]:
     """Every record in order of saving: its key, and its value as a torch tensor or a Python value."""

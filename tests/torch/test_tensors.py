@@ -9,7 +9,7 @@ import pytest
 import tensortap as tap
 import torch
 
-from tap_helpers import keys, rows
+from tap_helpers import MODES, compiled, keys, rows
 
 
 def saved(path: Path, value: Any) -> list[tuple[Any, Any]]:
@@ -26,14 +26,14 @@ class TestSorts:
             "complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
         ][0].split(),
     )
-    @pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+    @pytest.mark.parametrize("backend", MODES)
     def test_dtypes(self, tmp_path: Path, dtype: str, backend: str | None) -> None:
         x = torch.arange(6, dtype=torch.uint8).to(torch.float32).to(getattr(torch, dtype)).reshape(2, 3)
 
         def f(x: torch.Tensor) -> None:
             tap.save(x, "x")
 
-        run = f if backend is None else torch.compile(f, backend=backend, fullgraph=True)
+        run = compiled(f, backend)
         with tap.record(tmp_path / "run"):
             run(x)
         ((_, value),) = rows(tmp_path / "run")
@@ -117,8 +117,8 @@ class TestSorts:
             tap.save(y, "y")
             return y
 
-        for backend in (None, "eager", "aot_eager", "inductor"):
-            run = f if backend is None else torch.compile(f, backend=backend, fullgraph=True)
+        for backend in MODES:
+            run = compiled(f, backend)
             with tap.record(tmp_path / str(backend)):
                 run(torch.ones(3))
             (_, a), (_, b) = rows(tmp_path / str(backend))
@@ -168,8 +168,8 @@ class TestHarmless:
             tap.save(y, "y", grad=True)
             return y.sum()
 
-        for backend in (None, "aot_eager"):
-            run = f if backend is None else torch.compile(f, backend=backend, fullgraph=True)
+        for backend in MODES:
+            run = compiled(f, backend)
             with tap.record(tmp_path / f"a{backend}"):
                 loss = run(torch.ones(2, requires_grad=True))
             with tap.record(tmp_path / f"b{backend}"):

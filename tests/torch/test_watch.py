@@ -10,7 +10,7 @@ import pytest
 import tensortap as tap
 import torch
 
-from tap_helpers import keys, python, rows
+from tap_helpers import MODES, compiled, keys, python, rows
 
 
 def network() -> torch.nn.Module:
@@ -19,7 +19,7 @@ def network() -> torch.nn.Module:
 
 
 class TestWatch:
-    @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
+    @pytest.mark.parametrize("backend", MODES)
     def test_inputs_outputs_and_gradients(self, tmp_path: Path, backend: str | None) -> None:
         model = network()
         x = torch.randn(5, 3)
@@ -29,7 +29,7 @@ class TestWatch:
         model.zero_grad()
         with tap.record(tmp_path / "run"):
             tap.watch(model, "0|1")
-            run = model if backend is None else torch.compile(model, backend=backend, fullgraph=True)
+            run = compiled(model, backend)
             run(x).sum().backward()
         got = dict(rows(tmp_path / "run"))
         names = {(key[1], key[2]) for key in got}
@@ -82,7 +82,7 @@ class TestWatch:
 
 
 class TestPrint:
-    @pytest.mark.parametrize("backend", [None, "eager", "aot_eager", "inductor"])
+    @pytest.mark.parametrize("backend", MODES)
     def test_each_call_in_order(self, capsys: pytest.CaptureFixture[str], backend: str | None) -> None:
         def f(x: torch.Tensor) -> torch.Tensor:
             y = x * 2
@@ -90,7 +90,7 @@ class TestPrint:
             tap.print(x, "x")
             return y.sum()
 
-        run = f if backend is None else torch.compile(f, backend=backend, fullgraph=True)
+        run = compiled(f, backend)
         for i in range(2):
             run(torch.tensor([1.0, 2.0]) + i)
         assert capsys.readouterr().out == (
@@ -109,12 +109,12 @@ class TestOptions:
 
         write.time = 10**18  # type: ignore[attr-defined]
         write(names="a*", dump_enable=True)
-        compiled = torch.compile(lambda x: tap.save(x * 2, "a_compiled"), backend="aot_eager", fullgraph=True)
+        tapped = torch.compile(lambda x: tap.save(x * 2, "a_compiled"), backend="aot_eager", fullgraph=True)
         with tap.record(tmp_path / "run", config=config):
             for step in range(5):
                 tap.save(torch.ones(1), "a")
                 tap.save(torch.ones(1), "b")
-                compiled(torch.ones(2))
+                tapped(torch.ones(2))
                 if step in (1, 3):
                     write(names="a*", dump_enable=step == 3)
                 tap.step()
@@ -147,8 +147,8 @@ class TestOptions:
         config.write_text(json.dumps({"dir": str(tmp_path / "b"), "names": "y"}))
         python(script, env={"TENSORTAP_CONFIG": str(config)})
         assert keys(tmp_path / "b") == [(0, "y", "forward", 0)]
-        compiled = "import tensortap as tap, torch\ntorch.compile(lambda x: tap.save(x + 1, 'x'), backend='eager')(torch.ones(1))"
-        python(compiled, env={"TENSORTAP_RECORD": str(tmp_path / "c")})
+        script = "import tensortap as tap, torch\ntorch.compile(lambda x: tap.save(x + 1, 'x'), backend='eager')(torch.ones(1))"
+        python(script, env={"TENSORTAP_RECORD": str(tmp_path / "c")})
         assert keys(tmp_path / "c") == [(0, "x", "forward", 0)]
 
     def test_predicate(self, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ __all__ = ["FileCheckException", "MsprobeException"]
 TASKS = ("tensor", "statistics", "acc_check", "structure", "diff_check", "exception_dump", "nan_check")
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 _SUPPORTED = 'tensortap.compat serves level "debug" with task "statistics" or "tensor"'
+# what stands in debug.json, as the recorder's option
+SUMMARY_MODES = {"statistics": "", "md5": "crc32", "xor": "xor"}
 _MOST = 1_000_000
 _FILE_BYTES = 10 << 30
 
@@ -75,7 +77,7 @@ class Settings:
     ranks: frozenset[int]
     steps: frozenset[int]
     asynchronous: bool
-    checksum: bool
+    checksum: str  # of SUMMARY_MODES
     dump_enable: bool | None
 
 
@@ -177,10 +179,7 @@ def _summary_mode(task: str, part: Any) -> str:
     modes = set(part.get("data_mode") or ["all"])
     if modes - {"all", "input", "output", "forward", "backward"} or ("all" in modes and len(modes) > 1):
         raise invalid(f"{task}.data_mode is invalid: {part.get('data_mode')}")
-    mode = _one_of(f"{task}.summary_mode", part.get("summary_mode") or "statistics", ("statistics", "md5", "xor"))
-    if mode == "xor":
-        raise invalid("summary_mode xor is not supported by tensortap.compat; use statistics or md5")
-    return mode
+    return _one_of(f"{task}.summary_mode", part.get("summary_mode") or "statistics", tuple(SUMMARY_MODES))
 
 
 def read(config_path: Any, task: Any, dump_path: Any, level: Any, step: Any) -> Settings:
@@ -213,6 +212,6 @@ def read(config_path: Any, task: Any, dump_path: Any, level: Any, step: Any) -> 
         ranks=frozenset(numbers(loaded.get("rank"), "rank")),
         steps=frozenset(numbers(step if step is not None else loaded.get("step"), "step")),
         asynchronous=_is_bool("async_dump", loaded.get("async_dump", False)),
-        checksum=_summary_mode(task, loaded.get(task)) == "md5",
+        checksum=SUMMARY_MODES[_summary_mode(task, loaded.get(task))],
         dump_enable=None if enable is None else _is_bool("dump_enable", enable),
     )

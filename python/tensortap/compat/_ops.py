@@ -53,7 +53,7 @@ def _fake(*args: Any) -> None:
 
 
 def _fake_token(tensors: list[torch.Tensor], name: str, shape: str, backward: bool) -> torch.Tensor:
-    return torch.empty(2, dtype=torch.int64)
+    return torch.empty(3, dtype=torch.int64)
 
 
 def define() -> None:

@@ -159,6 +159,10 @@ static tap_status run_linspace(const tap__call *call, void *const *data, tap_err
     (void)err;
     double start = tap__call_attr(call, "start")->scalar.re, end = tap__call_attr(call, "end")->scalar.re;
     int64_t steps = call->out[0].size[0];
+    if (tap_dtype_describe(call->out[0].dtype)->kind != 'F') {
+        start = trunc(start);
+        end = trunc(end);
+    }
     range self = {.out = &call->out[0], .to = data[call->nin], .start = start, .end = end, .steps = steps, .line = true,
                   .start_single = (float)start, .end_single = (float)end};
     if (steps > 1) {

@@ -1,6 +1,7 @@
 /* index_tensor.c - reading and writing where tensors of indexes say: index, index_put, index_select, index_copy,
- * index_fill, index_add, take, embedding and its backward. prepare writes the moves; run checks the indexes, turns them into
- * a table of offsets in the scratch, and lets the moves use it. */
+ * index_fill, index_add, take, embedding and its backward. prepare writes the moves; run checks the indexes, turns
+ * them into a table of offsets in the scratch, and lets the moves use it. */
+#include "engine/kernels/mask.h"
 #include "engine/kernels/move.h"
 #include "engine/kernels/move_lines.h"
 #include "engine/kernels/offsets.h"
@@ -178,8 +179,27 @@ static tap_status prepare_index(tap__call *call, tap_error *err)
 }
 INDEXING(index);
 
+/* The only index there is, where it is a mask; 0: there is none, or more than one. */
+static int only_mask(const tap__call *call, int first, int *dims_before)
+{
+    int found = 0;
+    *dims_before = 0;
+    for (int i = first; i < call->nin; i++) {
+        if (call->in[i].dtype == TAP_DTYPE_NONE)
+            continue;
+        if (found || call->in[i].dtype != TAP_BOOL)
+            return 0;
+        found = i;
+        *dims_before = i - first;
+    }
+    return found;
+}
+
 static tap_status prepare_index_put(tap__call *call, tap_error *err)
 {
+    int before, mask = only_mask(call, 2, &before);
+    if (mask)
+        return tap__mask_prepare(call, mask, before, err);
     const tap__operand *x = &call->in[0], *values = &call->in[1], *out = &call->out[0];
     bool accumulate = tap__call_attr(call, "accumulate")->i != 0;
     indexing *self;
@@ -211,12 +231,26 @@ static tap_status prepare_index_put(tap__call *call, tap_error *err)
     TAP_TRY(selection_loops(call, &from, out, sizes, strides, false, move, err));
     return done(call);
 }
-INDEXING(index_put);
 
-/* --------------------------------------------------------------------------------- one row of indexes, one dimension */
+static tap_status ready_index_put(tap__call *call, tap_error *err)
+{
+    tap_status status = prepare_index_put(call, err);
+    if (status != TAP_OK)
+        tap__moves_release(call);
+    return status;
+}
+
+static tap_status run_index_put(const tap__call *call, void *const *data, tap_error *err)
+{
+    int before;
+    return only_mask(call, 2, &before) ? tap__mask_run(call, data, err) : run(call, data, err);
+}
+const tap__kernel tap__kernel_index_put = {ready_index_put, run_index_put, tap__moves_release};
+
+/* -------------------------------------------------------------------------------- one row of indexes, one dimension */
 
 /* Loops over `part` and `whole`, equal but for dimension dim, where the part is what the table selects of the whole.
- * into: the part is written into the whole; else it is read from there. A 0-d operand counts as one with one element. */
+ * into: the part is written into the whole; else it is read from there. A 0-d operand counts as one element. */
 static void row_loops(const tap__operand *whole, const tap__operand *part, int dim, int64_t positions, bool into,
                       tap__move *move)
 {
@@ -241,7 +275,8 @@ static tap_status row_index(tap__call *call, int input, const tap__operand *whol
     self->indexes.no_negative = true;
     if (call->in[input].ndim > 1)
         return tap__refuse(call, err);
-    return tap__indexes_add(call, &self->indexes, input, *dim, size, stride * (int64_t)tap__item_bytes(whole->dtype), err);
+    stride *= (int64_t)tap__item_bytes(whole->dtype);
+    return tap__indexes_add(call, &self->indexes, input, *dim, size, stride, err);
 }
 
 static tap_status expect_part(const tap__call *call, const tap__operand *whole, const tap__operand *part, int dim,

@@ -1,10 +1,10 @@
 /* move.c - orders the loops of a move, cuts them into units of work, and runs them. */
 #include "engine/kernels/move.h"
 #include "engine/kernels/move_lines.h"
+#include "engine/kernels/number.h"
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "tensor/element.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,8 @@ void tap__move_loop_at(tap__move *move, int64_t size, tap__move_step to, tap__mo
 void tap__move_loop(tap__move *move, int64_t size, int64_t to_stride, int64_t from_stride)
 {
     int64_t item = (int64_t)move->item;
-    tap__move_loop_at(move, size, (tap__move_step){to_stride * item, NULL, -1}, (tap__move_step){from_stride * item, NULL, -1});
+    tap__move_step to = {to_stride * item, NULL, -1}, from = {from_stride * item, NULL, -1};
+    tap__move_loop_at(move, size, to, from);
 }
 
 tap_status tap__moves_copy(tap__call *call, int to, const tap__operand *to_operand, int from,
@@ -335,7 +336,7 @@ LINES(wide)
 #define ROW(type) {line_##type, gather_##type, scatter_##type, both_##type, tile_##type}
 static const tap__lines LINES_OF[5] = {ROW(uint8_t), ROW(uint16_t), ROW(uint32_t), ROW(uint64_t), ROW(wide)};
 
-static const tap__lines *lines_of(size_t item)
+const tap__lines *tap__lines_copy(size_t item)
 {
     return &LINES_OF[item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : item == 8 ? 3 : 4];
 }
@@ -394,7 +395,8 @@ static void run_units(const tap__move *move, void *const *data, const void *scra
         dims[i].from.at = find_table(&dims[i].from, scratch);
     }
     bool adds = move->add != TAP_DTYPE_NONE;
-    walker self = {adds ? tap__lines_add(move->add) : lines_of(move->item), (int64_t)move->item, move->tiled, adds};
+    const tap__lines *lines = adds ? tap__lines_add(move->add) : tap__lines_copy(move->item);
+    walker self = {lines, (int64_t)move->item, move->tiled, adds};
     char *to = (char *)data[move->to] + move->to_offset;
     const char *from = move->from == TAP_MOVE_CONSTANT ? (const char *)move->constant
                                                        : (const char *)data[move->from] + move->from_offset;
@@ -521,5 +523,19 @@ void tap__number_store(const tap__number *number, tap_dtype dtype, void *element
     } else {
         tap_scalar value = {.kind = whole ? 'I' : 'C', .i = number->i, .re = number->re, .im = number->im};
         tap__element_put(dtype, element, 0, &value);
+    }
+}
+
+void tap__store_halves(const tap__operand *operand, const float *from, uint16_t *to)
+{
+    int64_t count = tap__operand_count(operand);
+    bool dense = tap__operand_is_contiguous(operand), half = operand->dtype == TAP_F16;
+    for (int64_t position = 0; position < count; position++) {
+        int64_t rest = position, at = dense ? position : 0;
+        for (int i = operand->ndim - 1; i >= 0 && !dense; i--) {
+            at += rest % operand->size[i] * operand->stride[i];
+            rest /= operand->size[i];
+        }
+        to[at] = half ? tap__encode_f16(from[position]) : tap__encode_bf16(from[position]);
     }
 }

@@ -92,4 +92,7 @@ tap_status tap__expect_sizes(const tap__call *call, const tap__operand *operand,
 /* The number as one element of this dtype, as ATen converts it: floats to integers by cutting off. */
 void tap__number_store(const tap__number *number, tap_dtype dtype, void *element);
 
+/* Row-major float32 rounded into a float16 or bfloat16 operand. */
+void tap__store_halves(const tap__operand *operand, const float *from, uint16_t *to);
+
 #endif

@@ -8,24 +8,6 @@ static inline uint64_t wrap_add(uint64_t a, uint64_t b)
     return a + b;
 }
 
-typedef struct complex_float {
-    float re, im;
-} complex_float;
-
-typedef struct complex_double {
-    double re, im;
-} complex_double;
-
-static inline complex_float add_complex_float(complex_float a, complex_float b)
-{
-    return (complex_float){a.re + b.re, a.im + b.im};
-}
-
-static inline complex_double add_complex_double(complex_double a, complex_double b)
-{
-    return (complex_double){a.re + b.re, a.im + b.im};
-}
-
 #define ADD_INT(type) (type) wrap_add((uint64_t)a, (uint64_t)b)
 
 #define LINES(name, type, sum)                                                                                       \
@@ -66,8 +48,8 @@ static inline complex_double add_complex_double(complex_double a, complex_double
 TAP__NUMBERS_INT(INT_LINES)
 TAP__NUMBERS_FLOAT(FLOAT_LINES)
 LINES(BOOL, uint8_t, a || b)
-LINES(C64, complex_float, add_complex_float(a, b))
-LINES(C128, complex_double, add_complex_double(a, b))
+LINES(C64, tap__complex_float, tap__add_complex_float(a, b))
+LINES(C128, tap__complex_double, tap__add_complex_double(a, b))
 
 const tap__lines *tap__lines_add(tap_dtype dtype)
 {

@@ -13,6 +13,8 @@ typedef struct tap__lines {
     void (*tile)(const tap__move_dim *rows, const tap__move_dim *columns, char *to, const char *from);
 } tap__lines;
 
+/* Replaces elements of so many bytes. */
+const tap__lines *tap__lines_copy(size_t item);
 /* Adds the element to what is there, rounded to the dtype each time; bool: or. NULL: not for this dtype. */
 const tap__lines *tap__lines_add(tap_dtype dtype);
 

@@ -1,6 +1,7 @@
 /* movement.c - operators that only bring elements to other places: joining, repeating, turning, padding, writing into a
  * part. Each is a prepare function that writes a program of moves. */
 #include "engine/kernels/move.h"
+#include "engine/kernels/move_lines.h"
 
 #include "base/status.h"
 #include "graph/shape_view.h"
@@ -110,7 +111,7 @@ static tap_status prepare_repeat(tap__call *call, tap_error *err)
 }
 TAP__MOVES_KERNEL(repeat);
 
-/* --------------------------------------------------------------------------------------------------- turning, padding */
+/* --------------------------------------------------------------------------------------------- turning, padding */
 
 /* A stretch of one dimension of the output and where it comes from. */
 typedef struct stretch {
@@ -252,7 +253,8 @@ static tap_status prepare_pad(tap__call *call, char mode, const char *attr, tap_
         sizes[i] = in->size[i] + before + after;
         int64_t low = before < 0 ? -before : 0, high = in->size[i] + (after < 0 ? after : 0);
         int64_t far = in->size[i] - 1;
-        if (mode != 'c' && (before < 0 || after < 0 || (mode == 'r' && (before > far || after > far))))
+        if (mode != 'c' && (before || after) &&
+            (before < 0 || after < 0 || far < 0 || (mode == 'r' && (before > far || after > far))))
             return tap__refuse(call, err);
         stretch first = {before, 0, mode == 'r' ? before : 0, mode == 'r' ? -1 : 0, mode == 'c'};
         stretch last = {after, sizes[i] - after, mode == 'r' ? far - 1 : far, mode == 'r' ? -1 : 0, mode == 'c'};
@@ -284,6 +286,81 @@ static tap_status prepare_replication_pad(tap__call *call, tap_error *err)
     return prepare_pad(call, 'e', "padding", err);
 }
 TAP__MOVES_KERNEL(replication_pad);
+
+/* The gradient of a border: the inside is copied, then every other box is added to where it was read from, one after
+ * another, since they meet there. */
+static tap_status add_boxes_back(tap__call *call, const stretches *all, tap_error *err)
+{
+    const tap__operand *grad = &call->in[0], *out = &call->out[0];
+    int choice[TAP_ENGINE_MAX_NDIM] = {0};
+    for (int i = 0; i < out->ndim; i++)
+        if (all->count[i] == 0)
+            return TAP_OK;
+    for (bool inside = true;; inside = false) {
+        tap__move *move;
+        bool others = false;
+        for (int i = 0; i < out->ndim; i++)
+            others = others || all->of[i][choice[i]].constant;
+        if (inside || others) {
+            TAP_TRY(tap__moves_add(call, call->nin, 0, &move, err));
+            move->add = inside ? TAP_DTYPE_NONE : out->dtype;
+            for (int i = 0; i < out->ndim; i++) {
+                const stretch *one = inside ? &all->of[i][all->count[i] - 1] : &all->of[i][choice[i]];
+                tap__move_loop(move, one->size, one->step * out->stride[i], grad->stride[i]);
+                move->dims[i].serial = one->step == 0 && one->size > 1;
+                move->to_offset += one->from * out->stride[i] * (int64_t)move->item;
+                move->from_offset += one->to * grad->stride[i] * (int64_t)move->item;
+            }
+            tap__moves_next_phase(call);
+        }
+        if (inside)
+            continue;
+        int last = out->ndim - 1;
+        while (last >= 0 && ++choice[last] == all->count[last])
+            choice[last--] = 0;
+        if (last < 0)
+            return TAP_OK;
+    }
+}
+
+/* The stretch in the middle comes last; `constant` marks the two at the edges. */
+static tap_status prepare_pad_backward(tap__call *call, char mode, tap_error *err)
+{
+    const tap__operand *grad = &call->in[0], *out = &call->out[0];
+    const tap__attr *pad = tap__call_attr(call, "padding");
+    stretches all = {0};
+    int64_t sizes[TAP_ENGINE_MAX_NDIM];
+    if (grad->dtype != out->dtype || !tap__lines_add(out->dtype))
+        return tap__refuse(call, err);
+    for (int i = 0; i < out->ndim; i++) {
+        int64_t before, after, far = out->size[i] - 1;
+        pad_of(pad, out->ndim, i, &before, &after);
+        if ((before || after) &&
+            (before < 0 || after < 0 || far < 0 || (mode == 'r' && (before > far || after > far))))
+            return tap__refuse(call, err);
+        sizes[i] = out->size[i] + before + after;
+        int64_t step = mode == 'r' ? -1 : 0;
+        add_stretch(&all, i, (stretch){before, 0, mode == 'r' ? before : 0, step, true});
+        add_stretch(&all, i, (stretch){after, sizes[i] - after, mode == 'r' ? far - 1 : far, step, true});
+        add_stretch(&all, i, (stretch){out->size[i], before, 0, 1, false});
+    }
+    TAP_TRY(tap__expect_sizes(call, grad, out->ndim, sizes, err));
+    TAP_TRY(tap__moves_begin(call, sizeof(tap__moves), err));
+    TAP_TRY(add_boxes_back(call, &all, err));
+    return done(call);
+}
+
+static tap_status prepare_reflection_pad_backward(tap__call *call, tap_error *err)
+{
+    return prepare_pad_backward(call, 'r', err);
+}
+TAP__MOVES_KERNEL(reflection_pad_backward);
+
+static tap_status prepare_replication_pad_backward(tap__call *call, tap_error *err)
+{
+    return prepare_pad_backward(call, 'e', err);
+}
+TAP__MOVES_KERNEL(replication_pad_backward);
 
 static tap_status prepare_rot90(tap__call *call, tap_error *err)
 {
@@ -352,10 +429,21 @@ static tap_status prepare_diagonal_scatter(tap__call *call, tap_error *err)
 {
     tap__operand part = whole(call);
     TAP_TRY(begin(call, err));
-    TAP_TRY(tap__view_diagonal(call, &part, int_attr(call, "offset"), int_attr(call, "dim1"), int_attr(call, "dim2"), err));
+    TAP_TRY(tap__view_diagonal(call, &part, int_attr(call, "offset"), int_attr(call, "dim1"), int_attr(call, "dim2"),
+                               err));
     return replace_part(call, &part, err);
 }
 TAP__MOVES_KERNEL(diagonal_scatter);
+
+static tap_status prepare_diag_embed(tap__call *call, tap_error *err)
+{
+    tap__operand part = whole(call);
+    TAP_TRY(begin(call, err));
+    TAP_TRY(tap__view_diagonal(call, &part, int_attr(call, "offset"), int_attr(call, "dim1"), int_attr(call, "dim2"),
+                               err));
+    return replace_part(call, &part, err);
+}
+TAP__MOVES_KERNEL(diag_embed);
 
 /* ----------------------------------------------------------------------------------------------------- shuffling */
 
@@ -388,7 +476,8 @@ static tap_status shuffle_pixels(tap__call *call, const tap__operand *deep, cons
         tap__move_loop(move, flat->size[i], forth ? flat->stride[i] : deep->stride[i],
                        forth ? deep->stride[i] : flat->stride[i]);
     for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++)
-        tap__move_loop(move, loops[i].size, forth ? loops[i].flat : loops[i].deep, forth ? loops[i].deep : loops[i].flat);
+        tap__move_loop(move, loops[i].size, forth ? loops[i].flat : loops[i].deep,
+                       forth ? loops[i].deep : loops[i].flat);
     return done(call);
 }
 

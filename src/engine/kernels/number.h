@@ -28,6 +28,24 @@ static inline uint16_t tap__encode_f16(float value)
     return (uint16_t)(sign | ((body - 0x38000000u + 0xFFFu + (body >> 13 & 1u)) >> 13));
 }
 
+typedef struct tap__complex_float {
+    float re, im;
+} tap__complex_float;
+
+typedef struct tap__complex_double {
+    double re, im;
+} tap__complex_double;
+
+static inline tap__complex_float tap__add_complex_float(tap__complex_float a, tap__complex_float b)
+{
+    return (tap__complex_float){a.re + b.re, a.im + b.im};
+}
+
+static inline tap__complex_double tap__add_complex_double(tap__complex_double a, tap__complex_double b)
+{
+    return (tap__complex_double){a.re + b.re, a.im + b.im};
+}
+
 /* TAP__NUMBERS(X): X(suffix, stored type, computed type, load, store), for dtypes that can be compared and added. */
 #define TAP__SAME(x) (x)
 #define TAP__NUMBERS_UNSIGNED(X)                                                                                     \

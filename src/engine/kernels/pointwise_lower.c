@@ -125,7 +125,7 @@ struct rule {
 
 enum {
     EXACT = 1,  /* the result is representable when the operands are: nothing to round */
-    OPMATH = 2, /* a second operand that is one number is not rounded to float16 or bfloat16 first */
+    OPMATH = 2, /* a second operand that is one number is not rounded to float16 or bfloat16 first; integers wrap */
 };
 
 static const tap__attr *attr(const lowering *l, const char *name)
@@ -158,18 +158,16 @@ static int64_t whole(const tap__number *number)
     return number->re > -0x1p63 && number->re < 0x1p63 ? (int64_t)number->re : INT64_MIN;
 }
 
-/* Whether an integer dtype can hold it; ATen refuses what does not fit. */
+/* Whether an integer dtype can hold it, negative ones wrapped in uint8; ATen refuses what does not fit. */
 static bool fits(const lowering *l, const tap__number *number)
 {
     static const struct {
         int64_t low, high;
     } RANGES[TAP_PW_TYPES] = {
-        [TAP_PW_u8] = {0, UINT8_MAX},         [TAP_PW_i8] = {INT8_MIN, INT8_MAX},
+        [TAP_PW_u8] = {-UINT8_MAX, UINT8_MAX}, [TAP_PW_i8] = {INT8_MIN, INT8_MAX},
         [TAP_PW_i16] = {INT16_MIN, INT16_MAX}, [TAP_PW_i32] = {INT32_MIN, INT32_MAX},
         [TAP_PW_i64] = {INT64_MIN, INT64_MAX},
     };
-    if (number->kind == 'C' && !is_complex(l->type))
-        return false;
     if (is_float(l->type) || is_complex(l->type) || l->type == TAP_PW_b8)
         return true;
     int64_t value = whole(number);
@@ -189,7 +187,7 @@ static double round_half(const lowering *l, double value)
 /* The number as the node's dtype has it. */
 static tap__number as_number(const lowering *l, tap__number number, bool opmath)
 {
-    if (!fits(l, &number))
+    if (number.kind == 'C' ? !is_complex(l->type) : !opmath && !fits(l, &number))
         l->b->failed = true;
     number.i = is_float(l->type) ? 0 : whole(&number);
     if (l->type == TAP_PW_b8)
@@ -448,12 +446,10 @@ static tap__pw_value commute(lowering *l, const rule *r)
 static tap__pw_value add(lowering *l, const rule *r)
 {
     compute_in(l, l->call->out[0].dtype);
-    tap__number alpha = number_attr(l, "alpha");
+    tap__number alpha = as_number(l, number_attr(l, "alpha"), false);
     if (is_one(&alpha))
         return r->insn == TAP_PWI_Add ? commute(l, r) : finish(l, apply(l, r->insn, OPMATH), 0);
     l->imm[0] = r->insn == TAP_PWI_Sub ? negative(l, alpha) : alpha;
-    if (!fits(l, &alpha))
-        l->b->failed = true;
     return finish(l, emit(l, TAP_PWI_AddScaled, 2, (uint16_t[]){operand(l, 0, OPMATH), operand(l, 1, OPMATH)}), 0);
 }
 
@@ -461,7 +457,7 @@ static tap__pw_value subtract_from(lowering *l, const rule *r)
 {
     (void)r;
     compute_in(l, l->call->out[0].dtype);
-    tap__number alpha = number_attr(l, "alpha");
+    tap__number alpha = as_number(l, number_attr(l, "alpha"), false);
     uint16_t x = operand(l, 0, 0);
     if (is_one(&alpha) && is_number(l, 1) && !is_complex(l->type)) {
         l->imm[0] = as_number(l, l->call->in[1].number, true);
@@ -474,10 +470,25 @@ static tap__pw_value subtract_from(lowering *l, const rule *r)
     return finish(l, emit(l, TAP_PWI_AddScaled, 2, (uint16_t[]){other, x}), 0);
 }
 
+/* Rounds what ATen rounds between two operations of one operator in 16 bits. */
+static uint16_t between(const lowering *l, uint16_t slot)
+{
+    return is_half(l->dtype) ? round_slot(l->b, slot, l->dtype) : slot;
+}
+
+static bool is_alone(const lowering *l, int k)
+{
+    return is_number(l, k) || l->call->in[k].ndim == 0;
+}
+
 /* Integers: only by a number that is not zero, since the others may fail. */
 static tap__pw_value divide_whole(lowering *l, tap__pw_insn floats, tap__pw_insn integers)
 {
     compute_in(l, l->call->out[0].dtype);
+    if (is_half(l->dtype) && floats == TAP_PWI_DivTrunc && !is_alone(l, 1)) {
+        uint16_t quotient = between(l, emit(l, TAP_PWI_Div, 2, (uint16_t[]){operand(l, 0, 0), operand(l, 1, 0)}));
+        return finish(l, emit(l, TAP_PWI_Trunc, 1, &quotient), EXACT);
+    }
     if (is_float(l->type))
         return finish(l, apply(l, floats, OPMATH), 0);
     if (!is_number(l, 1) || l->type == TAP_PW_b8 || l->b->failed) {
@@ -544,11 +555,14 @@ static tap__pw_value power(lowering *l, const rule *r)
 static tap__pw_value clamp(lowering *l, const rule *r)
 {
     (void)r;
-    if (!compute_in(l, l->call->out[0].dtype) || l->type == TAP_PW_b8) {
-        l->b->failed = true;
-        return (tap__pw_value){0, 0};
-    }
+    compute_in(l, l->call->out[0].dtype);
     uint16_t slot = operand(l, 0, 0);
+    if (!is_absent(l, 1) && !is_absent(l, 2) && is_number(l, 1) && is_number(l, 2) && l->type != TAP_PW_b8) {
+        for (int k = 0; k < 2; k++)
+            l->imm[k] = as_number(l, l->call->in[k + 1].number, false);
+        if (l->imm[0].re <= l->imm[1].re)
+            return finish(l, emit(l, TAP_PWI_Hardtanh, 1, &slot), EXACT);
+    }
     static const tap__pw_insn INSNS[] = {TAP_PWI_Copy, TAP_PWI_Max, TAP_PWI_Min};
     for (int k = 1; k <= 2; k++)
         if (!is_absent(l, k))
@@ -645,6 +659,15 @@ static tap__pw_value elu(lowering *l, const rule *r)
     return finish(l, apply(l, result ? TAP_PWI_EluGradResult : r->insn, 0), 0);
 }
 
+/* In 16 bits each operation is rounded. */
+static tap__pw_value logit_of_half(lowering *l, uint16_t x)
+{
+    l->imm[0] = real_number(1);
+    uint16_t rest = between(l, emit(l, TAP_PWI_SubFrom, 1, &x));
+    uint16_t odds = between(l, emit(l, TAP_PWI_Div, 2, (uint16_t[]){x, rest}));
+    return finish(l, emit(l, TAP_PWI_Log, 1, &odds), 0);
+}
+
 static tap__pw_value logit(lowering *l, const rule *r)
 {
     if (!compute_in(l, l->call->out[0].dtype))
@@ -657,6 +680,10 @@ static tap__pw_value logit(lowering *l, const rule *r)
         double high = l->type == TAP_PW_f32 ? (double)(1.0f - (float)low) : 1 - low;
         l->imm[0] = real_number(low);
         l->imm[1] = real_number(is_half(l->dtype) ? round_half(l, high) : high);
+    }
+    if (is_half(l->dtype) && r->insn == TAP_PWI_Logit) {
+        uint16_t x = operand(l, 0, 0);
+        return logit_of_half(l, insn == TAP_PWI_Logit ? x : emit(l, TAP_PWI_Hardtanh, 1, &x));
     }
     return finish(l, apply(l, insn, 0), 0);
 }
@@ -714,8 +741,8 @@ static const rule RULES[TAP_PW_END] = {
     MEANS(LeakyReluBackward, LeakyReluGrad, 0), MEANS(MishBackward, MishGrad, 0),
     MEANS(SiluBackward, SiluGrad, 0), MEANS(SoftplusBackward, SoftplusGrad, 0), MEANS(TanhBackward, TanhGrad, 0),
     MEANS(Lerp, Lerp, OPMATH),
-    MEANS(BitwiseAnd, And, EXACT), MEANS(BitwiseNot, Not, EXACT), MEANS(BitwiseOr, Or, EXACT),
-    MEANS(BitwiseXor, Xor, EXACT), MEANS(Copysign, Copysign, EXACT), MEANS(Fmax, Fmax, EXACT), MEANS(Fmin, Fmin, EXACT),
+    MEANS(BitwiseAnd, And, EXACT | OPMATH), MEANS(BitwiseNot, Not, EXACT), MEANS(BitwiseOr, Or, EXACT | OPMATH),
+    MEANS(BitwiseXor, Xor, EXACT | OPMATH), MEANS(Copysign, Copysign, EXACT), MEANS(Fmax, Fmax, EXACT), MEANS(Fmin, Fmin, EXACT),
     MEANS(Hardshrink, Hardshrink, EXACT), MEANS(HardtanhGrad, HardtanhGrad, EXACT), MEANS(Heaviside, Heaviside, EXACT),
     MEANS(Maximum, Max, EXACT), MEANS(Minimum, Min, EXACT), MEANS(Neg, Neg, EXACT), MEANS(Relu, Relu, EXACT),
     MEANS(ShiftLeft, Shl, EXACT), MEANS(ShiftRight, Shr, EXACT), MEANS(ShrinkGrad, ShrinkGrad, EXACT),

@@ -5,6 +5,8 @@
 #define ISA neon
 #define ISA_NAME "neon"
 #define VB 16
+#define FLOATS 4
+#define DOUBLES 2
 #define FUSED
 
 static inline void widen_neon(float *dst, const uint16_t *src)
@@ -20,5 +22,9 @@ static inline void narrow_neon(uint16_t *dst, const float *src)
 }
 #define WIDEN_F16 widen_neon
 #define NARROW_F16 narrow_neon
+
+#define VFMA32(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define VLOW32(limit, x) ((vf)vminq_f32((float32x4_t)(limit), (float32x4_t)(x)))
+#define VHIGH32(limit, x) ((vf)vmaxq_f32((float32x4_t)(limit), (float32x4_t)(x)))
 
 #include "engine/kernels/pointwise_kernel.inc"

@@ -58,10 +58,11 @@ static void plan_nest(nest *self, const tap__operand *index, int dim, const int6
         if (index->size[i] > 1 && !(serial && i == dim))
             inner = i;
     for (int i = 0; i < index->ndim; i++) {
-        int64_t *step = serial && i == dim ? self->along_step : i == inner ? self->inner_step : self->step[self->nouter];
+        bool along = serial && i == dim;
+        int64_t *step = along ? self->along_step : i == inner ? self->inner_step : self->step[self->nouter];
         for (int side = 0; side < SIDES; side++)
             step[side] = steps[side] ? steps[side][i] : 0;
-        if (serial && i == dim) {
+        if (along) {
             self->along_size = index->size[i];
         } else if (i == inner) {
             self->inner_size = index->size[i];
@@ -306,7 +307,8 @@ typedef struct scatter_run {
             return;                                                                                                  \
         }                                                                                                            \
         for (int64_t i = 0; i < count; i++) {                                                                        \
-            type *place = to + i * to_step + tap__index_load(self->index, self->wide, at[INDEX] + i * index_step) * jump; \
+            int64_t index = tap__index_load(self->index, self->wide, at[INDEX] + i * index_step);                    \
+            type *place = to + i * to_step + index * jump;                                                           \
             type a = *place, b = read(from[i * from_step]);                                                          \
             *place = update;                                                                                         \
         }                                                                                                            \
@@ -341,6 +343,9 @@ LINE(product_BOOL, uint8_t, uint8_t, TAP__SAME, (a && b))
 LINE(largest_BOOL, uint8_t, uint8_t, TAP__SAME, (a || b))
 LINE(smallest_BOOL, uint8_t, uint8_t, TAP__SAME, (a && b))
 
+LINE(sum_C64, tap__complex_float, tap__complex_float, TAP__SAME, tap__add_complex_float(a, b))
+LINE(sum_C128, tap__complex_double, tap__complex_double, TAP__SAME, tap__add_complex_double(a, b))
+
 /* counts how often a place was met: to is int64, whatever the dtype */
 LINE(count_all, uint8_t, int64_t, TAP__SAME, (int64_t)((void)b, a + 1))
 
@@ -356,6 +361,7 @@ static line_fn reduce_line(reduction reduce, tap_dtype dtype)
     static const line_fn LINES[TAP_DTYPE_END][4] = {
 #define ROW(name, ...) [TAP_##name] = {sum_##name, product_##name, largest_##name, smallest_##name},
         TAP__NUMBERS_INT(ROW) TAP__NUMBERS_FLOAT(ROW) ROW(BOOL)
+        [TAP_C64] = {sum_C64}, [TAP_C128] = {sum_C128},
     };
     if (reduce == REPLACE)
         return replace_line(tap__item_bytes(dtype));
@@ -525,7 +531,7 @@ static tap_status plan_scatter(tap__call *call, const tap__operand *source, tap_
     self->buffered = half && self->reduce != REPLACE;
     self->computed = self->buffered ? TAP_F32 : out->dtype;
     if (self->reduce != REPLACE && (!reduce_line(self->reduce, out->dtype) ||
-                                    (self->reduce == MEAN && out->dtype == TAP_BOOL)))
+                                    (self->reduce == MEAN && strchr("BC", tap_dtype_describe(out->dtype)->kind))))
         return tap__refuse(call, err);
     int64_t rows[TAP_ENGINE_MAX_NDIM] = {0}, steps_out[TAP_ENGINE_MAX_NDIM] = {0};
     row_major(out, rows);
