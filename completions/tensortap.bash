@@ -9,7 +9,7 @@ _tensortap() {
     local options='' words='' value='' run='' i n=0 kinds=() choices=()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'ls show stats verify export index recover wait convert completion version help' -- "$cur"))
+        COMPREPLY=($(compgen -W 'ls show stats verify export index recover wait convert summary completion version help' -- "$cur"))
         return
     fi
     case $command in
@@ -105,6 +105,14 @@ _tensortap() {
             kinds[0]=p
             kinds[1]=p
             ;;
+        summary)
+            options='--lang --long --json --color --help'
+            case $prev in
+            --lang) words='en zh'; value=words ;;
+            --color) words='auto always never'; value=words ;;
+            esac
+            kinds[0]=p
+            ;;
         completion)
             options='--json --color --help'
             case $prev in
@@ -123,7 +131,7 @@ _tensortap() {
             case $prev in
             --color) words='auto always never'; value=words ;;
             esac
-            kinds[0]=s; choices[0]='ls show stats verify export index recover wait convert completion version help'
+            kinds[0]=s; choices[0]='ls show stats verify export index recover wait convert summary completion version help'
             ;;
     *) return ;;
     esac

@@ -62,7 +62,7 @@ wheel() { # [install]
 
 run_pytest() { # [quick]
     local paths=() dir
-    for dir in tests/python tests/torch tests/compat tests/cli tests/fault; do
+    for dir in tests/python tests/torch tests/engine tests/compat tests/cli tests/fault; do
         # quick: what needs neither a compiler of torch's nor a killed process
         [[ ${1:-} == quick && $dir != tests/python && $dir != tests/cli ]] && continue
         [[ -d $dir ]] && paths+=("$dir")
@@ -73,6 +73,24 @@ run_pytest() { # [quick]
     else
         "$py" -m pytest -q "${paths[@]}" ${PYTEST_ARGS:-}
     fi
+}
+
+# In an environment of its own, which is made here. Where MindSpore has no package for this machine the tests are not
+# run, and the stage says why; any other failure is one.
+mindspore_tests() {
+    local python=.venv-mindspore/bin/python wheel reason
+    wheel=$(ls build/wheel/*.whl 2>/dev/null) || die "mindspore: no wheel; run first: tools/stage.sh wheel"
+    if ! reason=$(tools/setup.sh mindspore 2>&1); then
+        if grep -qE 'No matching distribution|not a supported wheel|Could not find a version' <<<"$reason"; then
+            echo "mindspore: SKIPPED, its package cannot be installed here: $(grep -E 'ERROR' <<<"$reason" | tail -n 1)"
+            return 0
+        fi
+        echo "$reason" >&2
+        die "mindspore: the environment could not be made"
+    fi
+    "$python" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps "$wheel"
+    # shellcheck disable=SC2086
+    "$python" -m pytest -q tests/mindspore ${PYTEST_ARGS:-}
 }
 
 # The core of the torch tests on a torch without the C interface. OLDTORCH_PYTHON: an interpreter that has one.
@@ -130,6 +148,7 @@ case ${1:-} in
     fuzz) fuzz "$2" ;;
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;
+    mindspore) mindspore_tests ;;
     oldtorch) oldtorch ;;
     lint) lint ;;
     coverage) coverage ;;

@@ -12,6 +12,7 @@
 """
 
 import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
@@ -23,7 +24,12 @@ from ._recording import Counts, Recorder, close, current, declare, flush, record
 from ._taps import save_grad
 from ._watch import Watch, watch
 
+if _TYPE_CHECKING:
+    from ._backend import counters, load_library, profile, register_converter
+    from ._observe import CheckError
+
 __all__ = [
+    "CheckError",
     "Counts",
     "Error",
     "Explained",
@@ -37,15 +43,19 @@ __all__ = [
     "Watch",
     "__version__",
     "close",
+    "counters",
     "current",
     "declare",
     "explain",
     "flush",
+    "load_library",
     "messages",
     "open",
     "print",
+    "profile",
     "record",
     "recording",
+    "register_converter",
     "save",
     "save_grad",
     "set_step",
@@ -53,6 +63,21 @@ __all__ = [
     "verify",
     "watch",
 ]
+
+
+_ENGINE = {"counters", "load_library", "profile", "register_converter"}  # need torch, so they are found when asked for
+
+
+def __getattr__(name: str) -> object:
+    if name in _ENGINE:
+        from . import _backend
+
+        return getattr(_backend, name)
+    if name == "CheckError":
+        from ._observe import CheckError
+
+        return CheckError
+    raise AttributeError(f"module 'tensortap' has no attribute {name!r}")
 
 
 def _with_torch() -> None:
@@ -66,7 +91,14 @@ def _with_torch() -> None:
     _when_imported("torch._inductor.lowering", _torch.install_inductor)
 
 
+def _with_mindspore() -> None:
+    from . import _mindspore
+
+    _mindspore.install()
+
+
 _when_imported("torch", _with_torch)
+_when_imported("mindspore", _with_mindspore)
 
 if _os.environ.get("TENSORTAP_COMPAT", "") not in ("", "0"):
     from .compat import install as _install

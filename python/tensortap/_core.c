@@ -1,9 +1,12 @@
 /* _core.c - the module tensortap._core: errors, what the library says to people, and the loading of its parts. */
 #include "_core.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static PyObject *error_type;
@@ -18,6 +21,21 @@ PyObject *raise_error(const tap_error *err)
     return NULL;
 }
 
+PyObject *core_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
+    int bad = !positional || !named;
+    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
+        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
+        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
+    if (!bad)
+        result = PyObject_Call(function, positional, named);
+    Py_XDECREF(positional);
+    Py_XDECREF(named);
+    return result;
+}
+
 /* ------------------------------------------------------------------------------------------------------- messages */
 
 /* The library speaks from any of its threads, at any time, also while Python shuts down. So the callback never takes
@@ -29,13 +47,35 @@ static struct {
     char text[KEPT][MESSAGE_BYTES];
 } heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static int quiet;
+/* Below a warning nothing is printed unless somebody asked for it: TNG_LOG_LEVEL, in the form that torchair's logs have. */
+static int details = TAP_LOG_WARNING;
+
+static void hear_detail(tap_log_level level, const char *message)
+{
+    static const char *const NAMES[] = {"DEBUG", "INFO"};
+    struct timespec now;
+    struct tm parts;
+    char line[MESSAGE_BYTES + 128], date[32] = "";
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (localtime_r(&now.tv_sec, &parts))
+        strftime(date, sizeof date, "%Y-%m-%d-%H:%M:%S", &parts);
+    long micro = now.tv_nsec / 1000;
+    int len = snprintf(line, sizeof line, "[%s] TORCHAIR(%d,%.40s):%s.%03ld.%03ld [tensortap]%ld %.*s\n", NAMES[level],
+                       (int)getpid(), program_invocation_short_name, date, micro / 1000, micro % 1000,
+                       (long)syscall(SYS_gettid), MESSAGE_BYTES - 1, message);
+    if (!quiet && len > 0 && write(STDERR_FILENO, line, (size_t)len) < 0)
+        return; /* nobody listens */
+}
 
 static void hear(void *user, tap_log_level level, const char *message)
 {
     (void)user;
     static const char *const NAMES[] = {"debug", "info", "warning", "error"};
-    if (level < TAP_LOG_WARNING)
+    if (level < TAP_LOG_WARNING) {
+        if ((int)level >= details)
+            hear_detail(level, message);
         return;
+    }
     char line[MESSAGE_BYTES + 64];
     int len = snprintf(line, sizeof line, "tensortap: %s: %.*s\n", NAMES[level], MESSAGE_BYTES - 1, message);
     /* a message is lost rather than waited for: a fork may have left the lock taken for ever */
@@ -50,6 +90,20 @@ static void hear(void *user, tap_log_level level, const char *message)
 void core_say(const char *message)
 {
     hear(NULL, TAP_LOG_WARNING, message);
+}
+
+void core_print(const char *text, size_t len)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *shown = PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace");
+    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
+    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
+    Py_XDECREF(done);
+    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(shown);
+    PyErr_Clear();
+    PyGILState_Release(gil);
 }
 
 static PyObject *messages(PyObject *self, PyObject *unused)
@@ -84,6 +138,28 @@ static PyObject *set_quiet(PyObject *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
+static PyObject *set_log_level(PyObject *self, PyObject *value)
+{
+    (void)self;
+    long level = PyLong_AsLong(value);
+    if (level == -1 && PyErr_Occurred())
+        return NULL;
+    details = level < TAP_LOG_DEBUG ? TAP_LOG_DEBUG : level > TAP_LOG_WARNING ? TAP_LOG_WARNING : (int)level;
+    Py_RETURN_NONE;
+}
+
+static PyObject *say_detail(PyObject *self, PyObject *text)
+{
+    (void)self;
+    PyObject *owner;
+    const char *utf8 = PyUnicode_Check(text) ? text_of(text, &owner) : NULL;
+    if (!utf8)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "say_detail takes a str");
+    hear(NULL, TAP_LOG_INFO, utf8);
+    Py_XDECREF(owner);
+    Py_RETURN_NONE;
+}
+
 static PyObject *say(PyObject *self, PyObject *text)
 {
     (void)self;
@@ -99,6 +175,9 @@ static PyObject *say(PyObject *self, PyObject *text)
 static PyMethodDef methods[] = {
     {"messages", messages, METH_NOARGS, "messages() -> list[str]: the newest warnings and errors of the library."},
     {"set_quiet", set_quiet, METH_O, "set_quiet(yes): do not print messages to stderr; messages() still has them."},
+    {"set_log_level", set_log_level, METH_O,
+     "set_log_level(n): also print the library's details, 0: all, 1: without debugging; warnings always are."},
+    {"say_detail", say_detail, METH_O, "say_detail(text): print a detail of the Python side, where those are printed."},
     {"say", say, METH_O, "say(text): print and keep a warning of the Python side."},
     {NULL, NULL, 0, NULL},
 };
@@ -118,8 +197,8 @@ PyMODINIT_FUNC PyInit__core(void)
                                            PyExc_OSError, NULL);
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
         PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
-        recorder_init(module) < 0 || reader_init(module) < 0 ||
-        torch_init(module) < 0) {
+        recorder_init(module) < 0 || sink_init(module) < 0 || reader_init(module) < 0 ||
+        torch_init(module) < 0 || mindspore_init(module) < 0 || engine_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

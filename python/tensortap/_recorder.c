@@ -27,35 +27,15 @@ static recorder *current;  /* the process's recorder, held; NULL: not recording 
 static int first_miss_done; /* the first save without a recorder was answered */
 static PyObject *recorder_type, *open_from_environment;
 static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
+static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, once mindspore is there */
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
-/* What code without the GIL sees of `current`. */
-static _Atomic(tap_recorder *) open_recorder_now;
-static _Atomic uint64_t open_serial;
-static atomic_bool open_predicate;
-static atomic_int entered;
-
-bool recorder_is_open(void)
-{
-    return atomic_load_explicit(&open_recorder_now, memory_order_relaxed);
-}
+static atomic_bool open_predicate; /* what code without the GIL sees of current->predicate */
 
 bool recorder_has_predicate(void)
 {
     return atomic_load_explicit(&open_predicate, memory_order_relaxed);
-}
-
-tap_recorder *recorder_enter(uint64_t *serial)
-{
-    atomic_fetch_add(&entered, 1);
-    *serial = atomic_load(&open_serial);
-    return atomic_load(&open_recorder_now);
-}
-
-void recorder_leave(void)
-{
-    atomic_fetch_sub(&entered, 1);
 }
 
 /* Runs `call` without the GIL; close cannot free the recorder of r meanwhile. `call` uses a copy of r->rec. */
@@ -136,12 +116,6 @@ static int get_kind(PyObject *value, tap_kind *out)
     return -1;
 }
 
-static int get_int(PyObject *value, int64_t *out)
-{
-    *out = PyLong_AsLongLong(value);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
 typedef struct save_texts {
     PyObject *owners[K_COUNT];
 } save_texts;
@@ -160,33 +134,33 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     if (values[K_KIND] && get_kind(values[K_KIND], &info->kind) < 0)
         return -1;
     if (values[K_STEP]) {
-        if (get_int(values[K_STEP], &info->step) < 0)
+        if (int_of(values[K_STEP], &info->step) < 0)
             return -1;
         info->has_step = true;
     }
     if (values[K_CALL]) {
-        if (get_int(values[K_CALL], &number) < 0)
+        if (int_of(values[K_CALL], &number) < 0)
             return -1;
         info->call = (uint32_t)number;
         info->has_call = true;
     }
     if (values[K_REPLAY]) {
-        if (get_int(values[K_REPLAY], &number) < 0)
+        if (int_of(values[K_REPLAY], &number) < 0)
             return -1;
         info->replay = (uint64_t)number;
     }
     if (values[K_FLAGS]) {
-        if (get_int(values[K_FLAGS], &number) < 0)
+        if (int_of(values[K_FLAGS], &number) < 0)
             return -1;
         info->flags |= (unsigned)number;
     }
     if (values[K_LINE]) {
-        if (get_int(values[K_LINE], &number) < 0)
+        if (int_of(values[K_LINE], &number) < 0)
             return -1;
         info->line = (int)number;
     }
-    if ((values[K_GRAPH_ID] && get_int(values[K_GRAPH_ID], &info->graph_id) < 0) ||
-        (values[K_STAMP_US] && get_int(values[K_STAMP_US], &info->stamp_us) < 0))
+    if ((values[K_GRAPH_ID] && int_of(values[K_GRAPH_ID], &info->graph_id) < 0) ||
+        (values[K_STAMP_US] && int_of(values[K_STAMP_US], &info->stamp_us) < 0))
         return -1;
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
         PyObject *value = values[TEXTS[i].at];
@@ -318,10 +292,18 @@ static PyObject *lose_value(recorder *self, const char *name, const tap_save_inf
 /* The hooks that save the gradients when they come; they know the numbers of this save. */
 static PyObject *add_gradients(recorder *self, PyObject **values, const tap_saved *saved, bool again)
 {
-    if (!saved->wanted || !save_gradients)
-        Py_RETURN_NONE;
-    return PyObject_CallFunction(save_gradients, "OOOLIO", self, values[K_VALUE], values[K_NAME],
-                                 (long long)saved->step, (unsigned)saved->call, again ? Py_False : Py_True);
+    PyObject *makers[] = {save_gradients, mindspore_gradients};
+    for (size_t i = 0; saved->wanted && i < sizeof makers / sizeof makers[0]; i++) {
+        if (!makers[i])
+            continue;
+        PyObject *done = PyObject_CallFunction(makers[i], "OOOLIO", self, values[K_VALUE], values[K_NAME],
+                                               (long long)saved->step, (unsigned)saved->call,
+                                               again ? Py_False : Py_True);
+        if (!done)
+            return NULL;
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
 }
 
 /* Is an exported graph being made? It is for other processes, which may record. */
@@ -444,78 +426,6 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 
 /* -------------------------------------------------------------------------------------------------- open and close */
 
-/* tap_options by name. type: s text, i int or enum, q 64 bits, b bool. */
-static const struct {
-    const char *name;
-    char type;
-    size_t offset;
-} OPTIONS[] = {
-    {"dir", 's', offsetof(tap_options, dir)},
-    {"layout", 's', offsetof(tap_options, layout)},
-    {"mode", 'i', offsetof(tap_options, mode)},
-    {"keep", 'i', offsetof(tap_options, keep)},
-    {"names", 's', offsetof(tap_options, names)},
-    {"steps", 's', offsetof(tap_options, steps)},
-    {"ranks", 's', offsetof(tap_options, ranks)},
-    {"every", 'q', offsetof(tap_options, every)},
-    {"last", 'q', offsetof(tap_options, last)},
-    {"freeze_on_nan", 'b', offsetof(tap_options, freeze_on_nan)},
-    {"max_bytes", 'q', offsetof(tap_options, max_bytes)},
-    {"reserve_bytes", 'q', offsetof(tap_options, reserve_bytes)},
-    {"ring_bytes", 'q', offsetof(tap_options, ring_bytes)},
-    {"ring", 'i', offsetof(tap_options, ring)},
-    {"full", 'i', offsetof(tap_options, full)},
-    {"stall_ms", 'i', offsetof(tap_options, stall_ms)},
-    {"durability", 'i', offsetof(tap_options, durability)},
-    {"segment_bytes", 'q', offsetof(tap_options, segment_bytes)},
-    {"rank", 'i', offsetof(tap_options, rank)},
-    {"world_size", 'i', offsetof(tap_options, world_size)},
-    {"device_index", 'i', offsetof(tap_options, device_index)},
-    {"distributed", 'b', offsetof(tap_options, distributed)},
-    {"writer", 's', offsetof(tap_options, writer)},
-    {"asynchronous", 'b', offsetof(tap_options, asynchronous)},
-    {"checksum", 'i', offsetof(tap_options, checksum)},
-    {"framework", 's', offsetof(tap_options, framework)},
-    {"first_step", 'q', offsetof(tap_options, first_step)},
-};
-
-static int set_option(tap_options *options, PyObject *key, PyObject *value, PyObject *owners)
-{
-    for (size_t i = 0; i < sizeof OPTIONS / sizeof OPTIONS[0]; i++) {
-        if (PyUnicode_CompareWithASCIIString(key, OPTIONS[i].name) != 0)
-            continue;
-        char *at = (char *)options + OPTIONS[i].offset;
-        if (OPTIONS[i].type == 's') {
-            PyObject *owner = NULL;
-            const char *text = PyUnicode_Check(value) ? text_of(value, &owner) : NULL;
-            if (owner && PyList_Append(owners, owner) < 0)
-                text = NULL;
-            Py_XDECREF(owner);
-            if (!text) {
-                if (!PyErr_Occurred())
-                    PyErr_Format(PyExc_TypeError, "%s is a str", OPTIONS[i].name);
-                return -1;
-            }
-            memcpy(at, &text, sizeof text);
-            return 0;
-        }
-        int64_t number;
-        if (get_int(value, &number) < 0)
-            return -1;
-        if (OPTIONS[i].type == 'b') {
-            *(bool *)at = number != 0;
-        } else if (OPTIONS[i].type == 'i') {
-            int small = (int)number;
-            memcpy(at, &small, sizeof small);
-        } else {
-            memcpy(at, &number, sizeof number);
-        }
-        return 0;
-    }
-    PyErr_Format(PyExc_TypeError, "record has no option %R", key);
-    return -1;
-}
-
 static int open_recorder(recorder *self, PyObject *given)
 {
     tap_options options;
@@ -530,7 +440,7 @@ static int open_recorder(recorder *self, PyObject *given)
         else if (PyUnicode_CompareWithASCIIString(key, "predicate") == 0)
             self->predicate = Py_NewRef(value);
         else
-            failed = set_option(&options, key, value, owners) < 0;
+            failed = set_recorder_option(&options, key, value, owners) < 0;
     }
     if (!failed) {
         tap_error err = {.status = TAP_OK};
@@ -577,11 +487,11 @@ static tap_status close_recorder(recorder *self, tap_error *err)
         was_current = (PyObject *)current;
         current = NULL;
         tap_set_default_recorder(NULL);
-        atomic_store(&open_recorder_now, NULL);
         atomic_store(&open_predicate, false);
     }
     PyThreadState *state = PyEval_SaveThread();
-    while (atomic_load(&self->busy) || (was_current && atomic_load(&entered)))
+    sinks_forget(rec);
+    while (atomic_load(&self->busy))
         usleep(200);
     tap_status status = tap_recorder_close(rec, err);
     PyEval_RestoreThread(state);
@@ -609,7 +519,7 @@ static void after_fork_in_child(void)
 {
     for (recorder *each = all; each; each = each->next)
         atomic_store(&each->busy, 0);
-    atomic_store(&entered, 0);
+    sinks_after_fork();
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *unused)
@@ -646,7 +556,7 @@ static PyObject *recorder_set_step(PyObject *object, PyObject *value)
     int64_t step;
     if (!self->rec)
         return closed_error();
-    if (get_int(value, &step) < 0)
+    if (int_of(value, &step) < 0)
         return NULL;
     tap_recorder *rec = self->rec;
     WITHOUT_GIL(self, tap_set_step(rec, step));
@@ -791,8 +701,7 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
     current = (recorder *)Py_NewRef(value);
     tap_set_default_recorder(current->rec);
     atomic_store(&open_predicate, current->predicate != NULL);
-    atomic_fetch_add(&open_serial, 1);
-    atomic_store(&open_recorder_now, current->rec);
+    sink_publish(NULL, current->rec);
     Py_RETURN_NONE;
 }
 
@@ -804,6 +713,15 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
     PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step(self, unused);
     Py_DECREF(self);
     return result;
+}
+
+/* step_all() -> None: of the open recorder and of those that sinks have. */
+static PyObject *module_step_all(PyObject *module, PyObject *unused)
+{
+    PyThreadState *state = PyEval_SaveThread();
+    sinks_step(false);
+    PyEval_RestoreThread(state);
+    return module_step(module, unused);
 }
 
 static PyObject *module_on_step(PyObject *module, PyObject *callback)
@@ -835,6 +753,51 @@ static PyObject *module_on_torch(PyObject *module, PyObject *args)
     save_gradients = Py_NewRef(gradients);
     is_recompute = Py_NewRef(again);
     export_flags = Py_NewRef(flags);
+    Py_RETURN_NONE;
+}
+
+/* save of tensortap.mindspore: a str first is a directory, and the call is save(save_dir, name, data). */
+static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    bool other = !nargs || PyUnicode_Check(args[0]) || nargs > POSITIONAL;
+    if (other && save_to_directory)
+        return core_call(save_to_directory, args, nargs, kwnames);
+    PyObject *done = module_save(module, args, nargs, kwnames);
+    if (!done || !kwnames)
+        return done;
+    Py_DECREF(done); /* with grad=True a graph needs the value that save returns; so it is returned everywhere */
+    for (Py_ssize_t i = 0; i < PyTuple_Size(kwnames); i++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GetItem(kwnames, i), "grad") == 0 &&
+            PyObject_IsTrue(args[nargs + i]) == 1)
+            return Py_NewRef(args[0]);
+    Py_RETURN_NONE;
+}
+
+/* on_mindspore(save_gradients, save_to_directory) -> None: what MindSpore's part of the package adds. */
+static PyObject *module_on_mindspore(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *gradients, *directory;
+    if (!PyArg_ParseTuple(args, "OO", &gradients, &directory))
+        return NULL;
+    save_to_directory = Py_NewRef(directory);
+    mindspore_gradients = Py_NewRef(gradients);
+    Py_RETURN_NONE;
+}
+
+/* set_sink(key, recorder) -> None */
+static PyObject *module_set_sink(PyObject *module, PyObject *args)
+{
+    (void)module;
+    const char *key;
+    PyObject *value;
+    if (!PyArg_ParseTuple(args, "sO!", &key, (PyTypeObject *)recorder_type, &value))
+        return NULL;
+    tap_sink *sink = sink_find(key);
+    if (!sink)
+        return PyErr_NoMemory();
+    if (((recorder *)value)->rec)
+        sink_publish(sink, ((recorder *)value)->rec);
     Py_RETURN_NONE;
 }
 
@@ -899,6 +862,13 @@ static PyMethodDef module_methods[] = {
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
     {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
     {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
+    {"save_mindspore", FAST(module_save_mindspore), METH_FASTCALL | METH_KEYWORDS,
+     "save($module, value, name, kind='forward', step=None, *, grad=False)\n--\n\n"
+     "See tensortap.mindspore."},
+    {"step_all", module_step_all, METH_NOARGS,
+     "step() -> None: end the current step, of the open recorder and of every directory that save was given."},
+    {"on_mindspore", module_on_mindspore, METH_VARARGS, "on_mindspore(...): the parts that need MindSpore."},
+    {"set_sink", module_set_sink, METH_VARARGS, "set_sink(key, recorder): where the taps of a graph find a recorder."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -21,6 +21,10 @@ struct tap_graph_site {
     size_t len;
     char *name;
     tap_save_info info;
+    tap_sink *sink;          /* NULL: the process's recorder */
+    int64_t flags;           /* of a site that is run by graph_site_run_leaf */
+    const char *print_file;  /* NULL: print to stdout */
+    bool announce, count_files;
     size_t nodes, leaves;    /* nodes 0: one plain tensor */
     tap_value *tree;         /* nodes of them, the root first */
     char *marks;             /* what each node was written as: 'T', 'G', 'I', '-' or 0 */
@@ -143,29 +147,46 @@ static bool read_tree(parser *p, size_t node, int depth)
     }
 }
 
-static void set_field(tap_save_info *info, const char *key, size_t len, const char *text)
+static bool is_key(const char *key, size_t len, const char *name)
 {
+    return strlen(name) == len && memcmp(key, name, len) == 0;
+}
+
+static void set_field(tap_graph_site *site, const char *key, size_t len, const char *text)
+{
+    tap_save_info *info = &site->info;
     static const struct {
         const char *key;
         size_t offset;
     } TEXTS[] = {{"module", offsetof(tap_save_info, module)}, {"graph", offsetof(tap_save_info, graph)},
                  {"node", offsetof(tap_save_info, node)},     {"source", offsetof(tap_save_info, source)},
                  {"suffix", offsetof(tap_save_info, suffix)}, {"argument", offsetof(tap_save_info, argument)},
-                 {"device", offsetof(tap_save_info, device)}, {"placements", offsetof(tap_save_info, placements)}};
+                 {"device", offsetof(tap_save_info, device)}, {"path", offsetof(tap_save_info, path)},
+                 {"placements", offsetof(tap_save_info, placements)}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++)
-        if (strlen(TEXTS[i].key) == len && memcmp(TEXTS[i].key, key, len) == 0)
+        if (is_key(key, len, TEXTS[i].key))
             memcpy((char *)info + TEXTS[i].offset, &text, sizeof text);
     int64_t number = strtoll(text, NULL, 10);
-    if (len == 4 && memcmp(key, "step", 4) == 0)
+    if (is_key(key, len, "step"))
         info->has_step = true, info->step = number;
-    else if (len == 4 && memcmp(key, "call", 4) == 0)
+    else if (is_key(key, len, "call"))
         info->has_call = true, info->call = (uint32_t)number;
-    else if (len == 4 && memcmp(key, "line", 4) == 0)
+    else if (is_key(key, len, "line"))
         info->line = (int)number;
-    else if (len == 6 && memcmp(key, "replay", 6) == 0)
+    else if (is_key(key, len, "replay"))
         info->replay = (uint64_t)number;
-    else if (len == 8 && memcmp(key, "graph_id", 8) == 0)
+    else if (is_key(key, len, "graph_id"))
         info->graph_id = number;
+    else if (is_key(key, len, "flags"))
+        site->flags = number;
+    else if (is_key(key, len, "announce"))
+        site->announce = number != 0;
+    else if (is_key(key, len, "count_files"))
+        site->count_files = number != 0;
+    else if (is_key(key, len, "print_file"))
+        site->print_file = text;
+    else if (is_key(key, len, "sink"))
+        site->sink = sink_find(text);
 }
 
 /* A tree has at most as many nodes as characters. */
@@ -196,9 +217,9 @@ static bool parse(tap_graph_site *site, const char *text, size_t len)
         if (!equals)
             return false;
         p.at = equals + 1;
-        if (equals - key == 4 && memcmp(key, "tree", 4) == 0)
+        if (is_key(key, (size_t)(equals - key), "tree"))
             return parse_tree(&p);
-        set_field(&site->info, key, (size_t)(equals - key), read_text(&p));
+        set_field(site, key, (size_t)(equals - key), read_text(&p));
     }
     site->leaves = 1;
     return true;
@@ -243,6 +264,11 @@ size_t graph_site_leaves(const tap_graph_site *site)
 const char *graph_site_name(const tap_graph_site *site)
 {
     return site->name;
+}
+
+const char *graph_site_print_file(const tap_graph_site *site)
+{
+    return site->print_file;
 }
 
 const char *graph_site_text(const tap_graph_site *site)
@@ -320,8 +346,8 @@ static void save_any(tap_recorder *rec, const tap_graph_site *site, const tap_va
         tap_save_value(rec, site->name, leaves, info);
 }
 
-void graph_site_save(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, size_t count,
-                     int64_t flags, const char *device, bool recomputed, tap_saved *saved)
+static void save_site(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, size_t count,
+                      int64_t flags, const char *device, const int64_t *given, tap_saved *saved)
 {
     tap_save_info info = site->info;
     saved->wanted = false;
@@ -329,10 +355,19 @@ void graph_site_save(tap_recorder *rec, const tap_graph_site *site, const tap_va
         return;
     info.kind = (tap_kind)(flags >> 8 & 0xFF);
     info.flags = (unsigned)(flags & 0xFF);
-    if (recomputed && info.kind == TAP_KIND_FORWARD)
+    if (torch_in_recompute() && info.kind == TAP_KIND_FORWARD)
         info.flags |= TAP_SAVE_RECOMPUTED;
     if (device && !info.device)
         info.device = device;
+    if (given) {
+        info.has_step = info.has_call = true;
+        info.step = given[2];
+        info.call = (uint32_t)given[3];
+    }
+    if (site->count_files) {
+        info.has_call = true;
+        info.call = next_file_id();
+    }
     info.saved = saved;
     save_any(rec, site, leaves, &info, false);
 }
@@ -343,7 +378,7 @@ void graph_site_lose(tap_recorder *rec, const tap_graph_site *site)
     tap_save(rec, site->name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, &site->info);
 }
 
-void graph_site_announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, const tap_saved *saved)
+static void announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, const tap_saved *saved)
 {
     tap_save_info info = site->info;
     info.kind = TAP_KIND_GRAD;
@@ -378,16 +413,64 @@ void graph_site_gone(tap_recorder *rec, const tap_graph_site *site, int64_t step
     free(nothing);
 }
 
-void graph_site_gradient(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaf, int64_t step,
-                         uint32_t call, const char *device)
+static void fill_ticket(int64_t *numbers, uint64_t serial, const tap_saved *saved)
 {
-    tap_save_info info = site->info;
-    info.kind = TAP_KIND_GRAD;
-    info.has_step = info.has_call = true;
-    info.step = step;
-    info.call = call;
-    if (device && !info.device)
-        info.device = device;
-    if (site->leaves == 1)
-        save_any(rec, site, leaf, &info, false);
+    if (!saved->wanted)
+        return;
+    numbers[1] = (int64_t)serial;
+    numbers[2] = saved->step;
+    numbers[3] = saved->call;
+}
+
+void graph_site_run(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
+                    const char *device, int64_t *numbers)
+{
+    if (!site)
+        return;
+    uint64_t serial;
+    tap_recorder *rec = sink_enter(site->sink, &serial);
+    if (rec) {
+        tap_saved saved;
+        save_site(rec, site, values, count, flags, device, NULL, &saved);
+        if (saved.wanted && numbers) {
+            fill_ticket(numbers, serial, &saved);
+            if (!torch_in_recompute() && !(flags & TAP_SAVE_SLOT)) /* else it is itself the announcement */
+                announce(rec, site, values, &saved);
+        }
+    }
+    sink_leave(site->sink);
+}
+
+void graph_site_run_gradient(const tap_graph_site *site, const tap_value *value, const int64_t *numbers,
+                             const char *device)
+{
+    if (!site || site->leaves != 1)
+        return;
+    uint64_t serial;
+    tap_recorder *rec = sink_enter(site->sink, &serial);
+    if (rec && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial) {
+        tap_save_info info = site->info;
+        info.kind = TAP_KIND_GRAD;
+        info.has_step = info.has_call = true;
+        info.step = numbers[2];
+        info.call = (uint32_t)numbers[3];
+        if (device && !info.device)
+            info.device = device;
+        save_any(rec, site, value, &info, false);
+    }
+    sink_leave(site->sink);
+}
+
+void graph_site_run_leaf(const tap_graph_site *site, const tap_value *value, const int64_t *given, int64_t *numbers)
+{
+    uint64_t serial;
+    tap_recorder *rec = sink_enter(site->sink, &serial);
+    if (rec && (!given || given[1] == (int64_t)serial)) {
+        tap_saved saved;
+        save_site(rec, site, value, site->leaves, site->flags, NULL, given, &saved);
+        fill_ticket(numbers, serial, &saved);
+        if (saved.wanted && site->announce)
+            announce(rec, site, value, &saved);
+    }
+    sink_leave(site->sink);
 }

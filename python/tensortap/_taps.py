@@ -19,6 +19,11 @@ def save_grad(x: _T, name: str) -> _T:
     ...     run["g"][0].numpy().tolist()
     [3.0, 3.0]
     """
+    if type(x).__module__.startswith("mindspore."):
+        from . import _mindspore
+
+        z: _T = _mindspore.save_grad(x, name)
+        return z
     from . import _torch
 
     y: _T = _torch.save_grad(x, name)

@@ -23,8 +23,7 @@ typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
 typedef int32_t failed;  /* what the shim's functions return */
 typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
 
-enum { TICKET = 5, MAX_LEAVES = 4096, DEVICE_CPU = 0, TICKET_BUCKETS = 256 };
-#define TICKET_MAGIC 0x7461705F7469636Bll
+enum { MAX_LEAVES = 4096, DEVICE_CPU = 0, TICKET_BUCKETS = 256, OWN_TICKET = TICKET + 1 };
 
 /* Everything taken from libtorch. X(result, name, parameters) */
 #define SHIM(X)                                                                                                      \
@@ -220,47 +219,29 @@ static void ticket_drop(int64_t id)
     if (!self)
         return;
     uint64_t serial;
-    tap_recorder *rec = self->awaited ? recorder_enter(&serial) : NULL;
+    tap_recorder *rec = self->awaited ? sink_enter(NULL, &serial) : NULL;
     if (rec && self->serial == (int64_t)serial)
         graph_site_gone(rec, self->site, self->step, self->call);
     if (self->awaited)
-        recorder_leave();
+        sink_leave(NULL);
     free(self);
 }
 
-/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: TICKET of them, or NULL. */
+/* Saves the values and, where a ticket is wanted, announces the gradients. numbers: OWN_TICKET of them, or NULL. */
 static void save_leaves(const tap_graph_site *site, const tap_value *values, size_t count, int64_t flags,
                         const char *device, int64_t *numbers)
 {
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site) {
-        tap_saved saved;
-        graph_site_save(rec, site, values, count, flags, device, torch_in_recompute(), &saved);
-        if (saved.wanted && numbers) {
-            numbers[1] = (int64_t)serial;
-            numbers[2] = saved.step;
-            numbers[3] = saved.call;
-            if (!torch_in_recompute()) {
-                numbers[4] = ticket_add(site, numbers);
-                if (!(flags & TAP_SAVE_SLOT)) /* else it is itself the announcement */
-                    graph_site_announce(rec, site, values, &saved);
-            }
-        }
-    }
-    recorder_leave();
+    graph_site_run(site, values, count, flags, device, numbers);
+    if (site && numbers && numbers[1] && !torch_in_recompute())
+        numbers[TICKET] = ticket_add(site, numbers);
 }
 
 /* numbers: of the ticket. One of a recorder that is closed by now saves nothing. */
 static void save_gradient(const tap_graph_site *site, const tap_value *value, const int64_t *numbers, const char *device)
 {
-    uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
-    if (rec && site && numbers[0] == TICKET_MAGIC && numbers[1] == (int64_t)serial) {
-        graph_site_gradient(rec, site, value, numbers[2], (uint32_t)numbers[3], device);
-        ticket_came(numbers[4]);
-    }
-    recorder_leave();
+    graph_site_run_gradient(site, value, numbers, device);
+    if (numbers[0] == TICKET_MAGIC)
+        ticket_came(numbers[TICKET]);
 }
 
 /* ------------------------------------------------------------------------------------------------- through Python */
@@ -312,14 +293,14 @@ static void lose_value(const tap_graph_site *site)
     Py_XDECREF(value);
     Py_XDECREF(trace);
     uint64_t serial;
-    tap_recorder *rec = recorder_enter(&serial);
+    tap_recorder *rec = sink_enter(NULL, &serial);
     if (rec && site)
         graph_site_lose(rec, site);
-    recorder_leave();
+    sink_leave(NULL);
 }
 
 /* What an operator does with tensors of Python. given: the numbers of a ticket whose gradient is in the list, or NULL.
- * numbers: TICKET of them, filled, or NULL. 0, or -1 with an exception. */
+ * numbers: OWN_TICKET of them, filled, or NULL. 0, or -1 with an exception. */
 static int save_objects(PyObject *list, const tap_graph_site *site, int64_t flags, const int64_t *given, int64_t *numbers)
 {
     size_t count = (size_t)PyList_Size(list), built = 0;
@@ -392,7 +373,7 @@ static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40] = "";
-    if (recorder_is_open() && is_wanted(&x.tensor, 1, site)) {
+    if (sink_is_open(NULL) && is_wanted(&x.tensor, 1, site)) {
         if (view_tensor(&x, device, sizeof device))
             save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
         else
@@ -429,7 +410,7 @@ static void save_list(handle list, const tap_graph_site *site, int64_t flags, in
 {
     size_t count = 0, got = 0;
     handle *tensors = NULL;
-    if (recorder_is_open() && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES)
+    if (sink_is_open(NULL) && !torch.torch_list_size(list, &count) && count <= MAX_LEAVES)
         tensors = calloc(count + 1, sizeof *tensors);
     for (slot item; tensors && got < count && !torch.torch_list_get_item(list, got, &item); got++)
         tensors[got] = (handle)item;
@@ -457,12 +438,12 @@ static void on_ticket_gone(void *data, void *context)
 
 static handle ticket_tensor(const int64_t *numbers)
 {
-    int64_t size = TICKET, stride = 1;
+    int64_t size = OWN_TICKET, stride = 1;
     int32_t dtype = torch.aoti_torch_dtype_int64();
     handle tensor = NULL;
-    void *data = torch.torch_from_blob ? malloc(TICKET * sizeof *numbers) : NULL;
+    void *data = torch.torch_from_blob ? malloc(OWN_TICKET * sizeof *numbers) : NULL;
     if (data) {
-        memcpy(data, numbers, TICKET * sizeof *numbers);
+        memcpy(data, numbers, OWN_TICKET * sizeof *numbers);
         if (!torch.torch_from_blob(data, 1, &size, &stride, 0, dtype, DEVICE_CPU, -1, &tensor, 0, NULL, 0,
                                    on_ticket_gone, data))
             return tensor;
@@ -470,14 +451,14 @@ static handle ticket_tensor(const int64_t *numbers)
     }
     if (torch.aoti_torch_empty_strided(1, &size, &stride, dtype, DEVICE_CPU, 0, &tensor) == 0 &&
         torch.aoti_torch_get_data_ptr(tensor, &data) == 0)
-        memcpy(data, numbers, TICKET * sizeof *numbers);
+        memcpy(data, numbers, OWN_TICKET * sizeof *numbers);
     return tensor;
 }
 
 static void kernel_ticket(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
-    int64_t numbers[TICKET] = {TICKET_MAGIC};
+    int64_t numbers[OWN_TICKET] = {TICKET_MAGIC};
     const tap_graph_site *site = read_site((handle)stack[1]);
     save_list((handle)stack[0], site, (int64_t)stack[2], numbers);
     stack[0] = (slot)ticket_tensor(numbers);
@@ -489,8 +470,8 @@ static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf g = {.tensor = (handle)stack[0]}, numbers = {.tensor = (handle)stack[1]};
     const tap_graph_site *site = read_site((handle)stack[2]);
     char device[40] = "", unused[40];
-    if (recorder_is_open() && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
-        numbers.value.tensor.shape[0] == TICKET) {
+    if (sink_is_open(NULL) && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
+        numbers.value.tensor.shape[0] == OWN_TICKET) {
         if (view_tensor(&g, device, sizeof device))
             save_gradient(site, &g.value, numbers.value.tensor.data, device[0] ? device : NULL);
         else
@@ -507,7 +488,7 @@ static void write_out(void *user, const char *text, size_t len)
     fwrite(text, 1, len, user);
 }
 
-/* The text is made without the GIL; it goes to sys.stdout, so that it stays in order with Python's own printing. */
+/* The text is made without the GIL. */
 static void print_value(const char *name, const tap_value *value)
 {
     char *text = NULL;
@@ -527,16 +508,8 @@ static void print_value(const char *name, const tap_value *value)
         tap_tensor_print(&value->tensor, &options, write_out, out, &err);
     fputc('\n', out);
     fclose(out);
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *shown = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)len, "replace") : NULL;
-    PyObject *stdout_ = PySys_GetObject("stdout"); /* borrowed */
-    PyObject *done = shown && stdout_ ? PyObject_CallMethod(stdout_, "write", "O", shown) : NULL;
-    Py_XDECREF(done);
-    done = done ? PyObject_CallMethod(stdout_, "flush", NULL) : NULL;
-    Py_XDECREF(done);
-    Py_XDECREF(shown);
-    PyErr_Clear();
-    PyGILState_Release(gil);
+    if (text)
+        core_print(text, len);
     free(text);
 }
 
@@ -652,7 +625,7 @@ static PyObject *torch_op(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *list, *text, *given, *owner;
-    long long flags, numbers[TICKET] = {TICKET_MAGIC, 0, 0, 0, 0};
+    long long flags, numbers[OWN_TICKET] = {TICKET_MAGIC, 0, 0, 0, 0};
     if (!PyArg_ParseTuple(args, "O!ULO", &PyList_Type, &list, &text, &flags, &given))
         return NULL;
     if (given != Py_None && !PyArg_ParseTuple(given, "LLLLL", &numbers[0], &numbers[1], &numbers[2], &numbers[3], &numbers[4]))
@@ -662,9 +635,9 @@ static PyObject *torch_op(PyObject *module, PyObject *args)
     Py_XDECREF(owner);
     if (!site)
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    int64_t own[TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+    int64_t own[OWN_TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
     bool gradient = given != Py_None, wants = flags >> 32 & 1;
-    if (recorder_is_open() && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
+    if (sink_is_open(NULL) && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
         save_objects(list, site, flags & ~(1LL << 32), gradient ? own : NULL, wants ? own : NULL) < 0)
         lose_value(site);
     return Py_BuildValue("(LLLLL)", (long long)own[0], (long long)own[1], (long long)own[2], (long long)own[3],

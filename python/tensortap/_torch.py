@@ -14,11 +14,9 @@ from typing import Any
 
 import torch
 
-from . import _core, _state
-from ._values import SKIP
+from . import _core, _sites, _state
+from ._gradients import Gradient, here, leaves, say_once
 
-_KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
-_SLOT, _SLOT_GONE = 4, 8
 _LEAF_HOOKS = 64  # on one leaf tensor: a parameter saved in steps without a backward must not collect them
 _WANTS_TICKET = 1 << 32
 _FIELDS = (
@@ -43,20 +41,8 @@ _HOOKS_ARE_TRACED = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (
 # ------------------------------------------------------------------------------------------------ gradients in eager
 
 
-class _Gradient:
-    """The hook on one tensor: saves its gradient with the step and call of the forward that asked for it."""
-
-    __slots__ = ("call", "came", "handle", "name", "place", "recorder", "slot", "step")
-
-    def __init__(self, recorder: Any, place: Callable[[Any], Any], name: str, step: int, call: int, slot: bool):
-        self.recorder = recorder
-        self.place = place
-        self.name = name
-        self.step = step
-        self.call = call
-        self.slot = slot
-        self.came = False
-        self.handle: Any = None
+class _Gradient(Gradient):
+    __slots__ = ()
 
     def __call__(self, grad: Any) -> None:
         self.came = True
@@ -64,27 +50,8 @@ class _Gradient:
             self.handle.remove()
         self.save(grad, 0)
 
-    def save(self, value: Any, flags: int) -> None:
-        try:
-            if not self.recorder.closed:
-                place = self.place(value)
-                self.recorder.save(place, self.name, "grad", self.step, call=self.call, flags=flags, asked=True)
-        except Exception as error:
-            _say_once(f"the gradient of {self.name} was not recorded: {error}")
-
-    def __del__(self) -> None:
-        if self.slot and not self.came and not sys.is_finalizing():
-            self.save(None, _SLOT_GONE)
-
 
 _leaf_hooks: Any = None  # tensor -> deque of its waiting hooks
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        _core.say(text)
 
 
 def _keep_leaf_hook(tensor: Any, hook: _Gradient) -> None:
@@ -106,52 +73,21 @@ def _has_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
-def _here(value: Any) -> Any:
-    return value
-
-
-def _leaves(value: Any, place: Callable[[Any], Any]) -> list[tuple[Any, Callable[[Any], Any]]]:
-    """The tensors with a gradient in a nested value, each with a function that puts a value in its place."""
-    if _has_grad(value):
-        return [(value, place)]
-    found = []
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        value = dict(zip(value._fields, value))
-    elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        value = {key: getattr(value, key, None) for key in value.__dataclass_fields__}
-    if isinstance(value, (list, tuple)):
-        kind, count = (list if isinstance(value, list) else tuple), len(value)
-        for i, item in enumerate(value):
-
-            def at(x: Any, i: int = i) -> Any:
-                return place(kind(x if j == i else SKIP for j in range(count)))
-
-            found += _leaves(item, at)
-    elif isinstance(value, dict):
-        for key, item in value.items():
-
-            def under(x: Any, key: Any = key) -> Any:
-                return place({key: x})
-
-            found += _leaves(item, under)
-    return found
-
-
 def save_gradients(recorder: Any, value: Any, name: str, step: int, call: int, announce: bool) -> None:
     """Announce and hook the gradients of what was just saved; never raises."""
     try:
-        for tensor, place in [(value, _here)] if type(value) is torch.Tensor else _leaves(value, _here):
+        for tensor, place in [(value, here)] if type(value) is torch.Tensor else leaves(value, _has_grad):
             if tensor.requires_grad:
                 _hook(recorder, tensor, place, name, step, call, announce)
     except Exception as error:
-        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+        say_once(f"the gradient of {name} cannot be recorded: {error}")
 
 
 def _hook(
     recorder: Any, tensor: Any, place: Callable[[Any], Any], name: str, step: int, call: int, announce: bool
 ) -> None:
     if is_wrapped(tensor):
-        _say_once(f"{name}: inside torch.func.grad a tensor has no hooks; its gradient is what torch.func.grad returns")
+        say_once(f"{name}: inside torch.func.grad a tensor has no hooks; its gradient is what torch.func.grad returns")
         return
     hook = _Gradient(recorder, place, name, step, call, announce)
     handle = tensor.register_hook(hook)
@@ -159,7 +95,7 @@ def _hook(
         hook.handle = handle
         _keep_leaf_hook(tensor, hook)
     if announce:
-        hook.save(tensor.detach(), _SLOT)
+        hook.announce(tensor.detach())
 
 
 # ---------------------------------------------------------------------------------------------------- rarer tensors
@@ -211,20 +147,6 @@ _CHECKPOINT = os.path.join("torch", "utils", "checkpoint.py")
 # ----------------------------------------------------------------------------------------------------- inside graphs
 
 
-def _text(text: str) -> str:
-    if not text.isascii() or "\0" in text:
-        text = _clean(text)
-    return text.replace("%", "%25").replace(";", "%3B")
-
-
-def _clean(text: str) -> str:
-    """What an operator's str cannot hold, written as C does in eager."""
-    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-_clean._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
 def _local(x: Any) -> Any:
     """The part of a sharded tensor that this process holds; any other value as it is."""
     return x.to_local() if _is_sharded(x) else x
@@ -238,7 +160,7 @@ def _placements(tensors: list[Any]) -> str:
     """How the first sharded tensor lies, as a field of a site."""
     for x in tensors:
         if _is_sharded(x):
-            return ";placements=" + _text(str(tuple(x.placements)))
+            return ";placements=" + _sites.text(str(tuple(x.placements)))
     return ""
 
 
@@ -250,7 +172,7 @@ def _where() -> str:
     stack = torch._guards.TracingContext.extract_stack()
     for frame in reversed(stack):
         if not frame.filename.startswith(_PACKAGE):
-            return ";source=" + _text(frame.filename) + ";line=" + str(frame.lineno)
+            return ";source=" + _sites.text(frame.filename) + ";line=" + str(frame.lineno)
     return ""
 
 
@@ -283,25 +205,11 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
     if hasattr(value, "__dataclass_fields__"):
         fields = {k: getattr(value, k) for k in value.__dataclass_fields__}
         return "@" + name + ";" + _encode_dict(fields, tensors, grad, only)
-    return "-" if only >= 0 else _encode_constant(value, name)
-
-
-def _encode_constant(value: Any, name: str) -> str:
-    if value is None:
-        return "n"
-    if isinstance(value, bool):
-        return "b1" if value else "b0"
-    if isinstance(value, float):
-        return "f" + repr(value) + ";"
-    if isinstance(value, complex):
-        return "c" + repr(value.real) + "," + repr(value.imag) + ";"
-    if isinstance(value, str):
-        return "s" + _text(value) + ";"
-    return "s" + _text(name) + ";"
+    return "-" if only >= 0 else _sites.constant(value, name)
 
 
 def _encode_dict(value: dict[Any, Any], tensors: list[Any], grad: bool, only: int) -> str:
-    items = [_text(str(key)) + ";" + _encode(item, tensors, grad, only) for key, item in value.items()]
+    items = [_sites.text(str(key)) + ";" + _encode(item, tensors, grad, only) for key, item in value.items()]
     return "d" + str(len(items)) + ";" + "".join(items)
 
 
@@ -326,15 +234,15 @@ def save_traced(
     exporting = _is_exporting()
     if not (_state.recording or exporting):
         return None
-    site = _text(name)
+    site = _sites.text(name)
     if step is not None:
         site = site + ";step=" + str(step)
     if _state.source and fields.get("source") is None:
         site = site + _where()
     for key in _FIELDS:
         if key in fields and fields[key] is not None:
-            site = site + ";" + key + "=" + _text(str(fields[key]))
-    bits = (_KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
+            site = site + ";" + key + "=" + _sites.text(str(fields[key]))
+    bits = (_sites.KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
     tensors: list[Any] = []
     tree = _encode(value, tensors, grad and not exporting)
     placed = site + _placements(tensors)
@@ -406,8 +314,9 @@ def save_grad(x: Any, name: str) -> Any:
         if not _state.recording or _is_exporting() or not x.requires_grad:
             return x
         y = x.view_as(x)
-        site = _text(name) + (_where() if _state.source else "")
-        ticket = torch.ops.tensortap.tap_ticket([_local(y)], site + _placements([y]), _KINDS["grad"] << 8 | _SLOT)
+        site = _sites.text(name) + (_where() if _state.source else "")
+        bits = _sites.KINDS["grad"] << 8 | _sites.SLOT
+        ticket = torch.ops.tensortap.tap_ticket([_local(y)], site + _placements([y]), bits)
         _add_hook(y, ticket, site, "")
         return y
     return _save_grad_eager(x, name)
@@ -419,13 +328,13 @@ def _save_grad_eager(x: Any, name: str) -> Any:
         return x
     try:
         y = x.view_as(x)
-        numbers = recorder.save(y.detach(), name, "grad", flags=_SLOT, numbers=True)
+        numbers = recorder.save(y.detach(), name, "grad", flags=_sites.SLOT, numbers=True)
         if numbers is None:
             return x
-        y.register_hook(_Gradient(recorder, _here, name, numbers[0], numbers[1], True))
+        y.register_hook(_Gradient(recorder, here, name, numbers[0], numbers[1], True))
         return y
     except Exception as error:
-        _say_once(f"the gradient of {name} cannot be recorded: {error}")
+        say_once(f"the gradient of {name} cannot be recorded: {error}")
         return x
 
 
@@ -434,7 +343,7 @@ def print_traced(x: Any, name: str = "") -> None:
     tensors: list[Any] = []
     _encode(x, tensors, False)
     for tensor in tensors:
-        torch.ops.tensortap.tap_print(_local(tensor), _text(name))
+        torch.ops.tensortap.tap_print(_local(tensor), _sites.text(name))
 
 
 # ------------------------------------------------------------------------------------------- graphs asking for Python

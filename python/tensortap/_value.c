@@ -66,7 +66,8 @@ typedef enum value_kind {
     KIND_DICT,
     KIND_ARRAY, /* has __array_struct__ */
     KIND_TORCH, /* a plain torch tensor */
-    KIND_SKIP   /* a place in a container that is left out */
+    KIND_SKIP,  /* a place in a container that is left out */
+    KIND_MINDSPORE /* a plain MindSpore tensor */
 } value_kind;
 
 typedef struct type_info {
@@ -79,7 +80,7 @@ typedef struct type_info {
 static type_info types[64]; /* by address; a newcomer takes the place of an older one */
 static PyObject *classify, *simplify;
 PyObject *traced_type;
-static PyObject *str_array_struct, *str_exchange, *str_is_neg, *str_is_conj, *str_requires_grad, *str_dlpack;
+static PyObject *str_array_struct, *str_exchange, *str_is_neg, *str_is_conj, *str_requires_grad, *str_dlpack, *str_asnumpy;
 
 typedef struct tree_block {
     struct tree_block *next;
@@ -197,6 +198,26 @@ static const type_info *type_find(PyObject *value)
     if (entry->kind == KIND_TORCH)
         find_exchange(entry);
     return entry;
+}
+
+int tensor_view(PyObject *tensor, tap_tensor *out)
+{
+    const type_info *entry = type_find(tensor);
+    dl_tensor dl;
+    if (!entry)
+        return -1;
+    if (entry->kind != KIND_TORCH || !entry->exchange)
+        return 0;
+    if (entry->exchange->view_object(tensor, &dl) != 0) {
+        PyErr_Clear(); /* a conjugate or negated view */
+        return 0;
+    }
+    if (dl.device.type != DL_CPU || dl.ndim > TAP_MAX_NDIM)
+        return 0;
+    *out = (tap_tensor){.data = (char *)dl.data + dl.byte_offset, .ndim = dl.ndim, .shape = dl.shape,
+                        .strides = dl.strides,
+                        .dtype = tap_dtype_from_dlpack(dl.dtype.code, dl.dtype.bits, dl.dtype.lanes)};
+    return out->dtype != TAP_DTYPE_NONE;
 }
 
 static tap_dtype array_dtype(char kind, int size)
@@ -321,6 +342,15 @@ static int dl_managed_view(tap_tree *tree, tap_value *out, PyObject *value)
     }
     /* not renamed, so the capsule's own destructor gives the tensor back */
     return tree_hold(tree, capsule) < 0 ? -1 : dl_view(out, dl);
+}
+
+/* As take_array; waits until the value is there. */
+static int take_mindspore(tap_tree *tree, tap_value *out, PyObject *value)
+{
+    PyObject *array = PyObject_CallMethodObjArgs(value, str_asnumpy, NULL);
+    if (!array || tree_hold(tree, array) < 0)
+        return -1;
+    return take_array(tree, out, array, TAP_DTYPE_NONE);
 }
 
 static int build(tap_tree *tree, tap_value *out, PyObject *value, int depth);
@@ -487,6 +517,7 @@ static int build_kind(tap_tree *tree, tap_value *out, PyObject *value, const typ
     case KIND_DICT: return take_dict(tree, out, value, depth);
     case KIND_ARRAY: taken = take_array(tree, out, value, TAP_DTYPE_NONE); break;
     case KIND_TORCH: taken = take_torch(tree, out, value, info->exchange); break;
+    case KIND_MINDSPORE: taken = take_mindspore(tree, out, value); break;
     case KIND_SKIP: out->type = TAP_VALUE_SKIP; return 0;
     case KIND_OTHER: break;
     }
@@ -532,7 +563,7 @@ int value_init(void)
         const char *text;
     } names[] = {{&str_array_struct, "__array_struct__"}, {&str_exchange, "__dlpack_c_exchange_api__"},
                  {&str_is_neg, "is_neg"}, {&str_is_conj, "is_conj"}, {&str_requires_grad, "requires_grad"},
-                 {&str_dlpack, "__dlpack__"}};
+                 {&str_dlpack, "__dlpack__"}, {&str_asnumpy, "asnumpy"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!(*names[i].at = PyUnicode_InternFromString(names[i].text)))
             return -1;

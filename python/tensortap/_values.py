@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 # the value_kind of _value.c
-OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED = range(14)
+OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED, MINDSPORE = range(15)
 
 
 
@@ -42,6 +42,8 @@ _EXACT: dict[type, int] = {
 }
 _PLAIN_TENSORS = {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer")}
 
+_MINDSPORE_TENSORS = {("mindspore.common.tensor", "Tensor"), ("mindspore.common.parameter", "Parameter")}
+
 # (value, dtype, type name, requires_grad, device, placements): see take_other in _value.c
 Simple = tuple[Any, str | None, str | None, bool, str | None, str | None]
 
@@ -61,6 +63,8 @@ def classify(cls: type) -> tuple[int, str | None]:
         return exact, None
     if (cls.__module__, cls.__qualname__) in _PLAIN_TENSORS:
         return TORCH, None
+    if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
+        return MINDSPORE, None
     numpy = sys.modules.get("numpy")
     if numpy is not None and cls is numpy.ndarray:
         return ARRAY, None
@@ -197,6 +201,8 @@ def simplify(x: Any, nested: bool) -> Simple:
     cls = type(x)
     if _is_torch(x):
         return _simplify_torch(x)
+    if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
+        x = x.asnumpy()
     if hasattr(x, "__array_struct__") or hasattr(x, "__array_interface__"):
         simple = _simplify_array(x)
         if simple is not None:

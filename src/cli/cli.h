@@ -29,6 +29,7 @@ typedef enum cli_option_id {
     OPT_HELP,
     OPT_JSON,
     OPT_KIND,
+    OPT_LANG,
     OPT_LIMIT,
     OPT_LONG,
     OPT_NAME,
@@ -118,6 +119,7 @@ int cmd_index(const cli *args);
 int cmd_recover(const cli *args);
 int cmd_wait(const cli *args);
 int cmd_convert(const cli *args);
+int cmd_summary(const cli *args);
 int cmd_completion(const cli *args);
 int cmd_version(const cli *args);
 int cmd_help(const cli *args);

@@ -72,6 +72,12 @@ static const cli_option CONVERT[] = {
     OPTIONS_COMMON,
 };
 
+static const cli_option SUMMARY[] = {
+    {OPT_LANG, 0, "lang", VALUE_CHOICE, "LANGUAGE", "en|zh", N_("en or zh; default: that of the terminal")},
+    {OPT_LONG, 'l', "long", VALUE_FLAG, NULL, NULL, N_("also how often it was called with which arguments")},
+    OPTIONS_COMMON,
+};
+
 static const cli_option PLAIN[] = {OPTIONS_COMMON};
 
 #define RUN {"RUN", 'p', false, NULL}
@@ -109,6 +115,9 @@ const cli_command CLI_COMMANDS[] = {
      N_("Writes <name>_<dtype>_<number>.npy for each tensor that follows a \"_TS_SAVE_NAME:<name>\" text."),
      N_("the file holds no such tensor, or a text could not be read as one"), "tensortap convert print.pb out\n",
      CONVERT, cmd_convert},
+    {"summary", {{"CSV_FILE", 'p', false, NULL}}, N_("print the summary of a compiled model's operators"),
+     N_("CSV_FILE is a summary_<time>.csv that a compile with config.debug.fx_summary left."), NULL,
+     "tensortap summary summary_20260101120000000000.csv --lang en\n", SUMMARY, cmd_summary},
     {"completion", {{"SHELL", 'c', false, "bash|zsh"}}, N_("print the completion script of a shell"), NULL, NULL,
      "source <(tensortap completion bash)\ntensortap completion zsh > \"${fpath[1]}/_tensortap\"\n", PLAIN,
      cmd_completion},

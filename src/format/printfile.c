@@ -9,7 +9,10 @@
 #include "base/strbuf.h"
 #include "format/payload.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
@@ -319,6 +322,17 @@ tap_status tap__printfile_append(int fd, const char *name, const tap_tensor *ten
     tap_status status = head.failed ? tap_fail_nomem(err)
                                     : tap__payload_write(&payload, head.text, head.len, tensor, tensor->dtype, err);
     tap__strbuf_free(&head);
+    return status;
+}
+
+tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    if (fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+    tap_status status = tap__printfile_append(fd, text, tensor, err);
+    if (close(fd) != 0 && status == TAP_OK)
+        status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", path);
     return status;
 }
 

@@ -12,6 +12,7 @@ ORDER = ["base", "tensor", "format", "record", "compare", "graph", "frontend", "
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # names that a tool or a language prescribes for many directories
 PRESCRIBED = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md", "run.sh", "py.typed"}
+PRESCRIBED |= {"converter_test.py"}  # torchair's users type it
 
 
 def tracked() -> list[Path]:
@@ -108,7 +109,7 @@ def test_c_files_open_with_what_lives_there() -> None:
     bare = [
         str(path.relative_to(ROOT))
         for path in sources("src", "include", "python", "tests", "fuzz", "bench", "examples")
-        if not path.read_text().startswith("/*")
+        if not path.read_text().startswith("/*") and "seeds" not in path.parts  # printed in other people's documents
     ]
     assert bare == []
 

@@ -1,25 +1,32 @@
-"""The names ``npu`` and ``npugraph_ex`` of torch.compile: run as aot_eager runs a graph, one operator at a time."""
+"""The names ``npu`` and ``npugraph_ex`` of torch.compile: torchair's backend in its two modes."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from . import _paths
+
+@functools.cache
+def _backend(mode: str) -> Any:
+    from . import torchair
+
+    config = torchair.CompilerConfig()
+    config.mode = mode
+    return torchair.get_npu_backend(compiler_config=config)
 
 
-def _run(module: Any, inputs: list[Any], **options: Any) -> Any:
-    from torch._dynamo.backends.debugging import aot_eager
+def _npu(module: Any, inputs: list[Any], **options: Any) -> Any:
+    return _backend("max-autotune")(module, inputs, **options)
 
-    set_options = sorted(options.get("options") or options)
-    if set_options:
-        _paths.say_once("backend", f"the options {', '.join(set_options)} of the backend have no effect here")
-    return aot_eager(module, inputs)
+
+def _npugraph_ex(module: Any, inputs: list[Any], **options: Any) -> Any:
+    return _backend("npugraph_ex")(module, inputs, **options)
 
 
 def register() -> None:
     """Make the names known, when torch.compile is first used."""
     from torch._dynamo.backends import registry
 
-    for name in ("npu", "npugraph_ex"):
+    for name, run in (("npu", _npu), ("npugraph_ex", _npugraph_ex)):
         if name not in registry._COMPILER_FNS and name not in registry._BACKENDS:
-            registry.register_backend(_run, name=name)
+            registry.register_backend(run, name=name)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
+
+from .._onimport import when_imported
 
 # what stands in: the module whose names it gets; "" for a package that only holds others
 _STANDS_IN = {
@@ -15,13 +20,44 @@ _STANDS_IN = {
     "torch_npu.npu": "tensortap.compat._npu",
     "msprobe": "",
     "msprobe.pytorch": "tensortap.compat.msprobe",
+    "msprobe.mindspore": "tensortap.compat.msprobe_mindspore",
     "msprobe.core": "",
     "msprobe.core.common": "",
     "msprobe.core.common.exceptions": "tensortap.compat._msprobe_config",
     "troubleshooter": "tensortap.compat.troubleshooter",
     "troubleshooter.widget": "tensortap.compat.troubleshooter",
     "troubleshooter.migrator": "tensortap.compat.troubleshooter",
+    "torch_npu.dynamo": "",
+    "npugraph_ex": "tensortap.compat.npugraph_ex",
 }
+
+# the parts of torchair that scripts import, also from within torch_npu; each the part of ours that has its names
+_TORCHAIR = {
+    "": "",
+    ".configs": None,
+    ".configs.compiler_config": "._config",
+    ".core": None,
+    ".core.utils": "._logger",
+    ".npu_fx_compiler": "._backend",
+    ".ge": "._ge",
+    ".ge.attr": "._ge_attr",
+    ".ge._ge_graph": "._ge",
+}
+_CONCRETE = {
+    "": None,
+    ".ge_graph": "._ge",
+    ".ge_apis": "._ge",
+    ".fx2ge_converter": "._converter",
+    ".supported_declaration": "._support",
+    ".utils": "._converter_utils",
+    ".ge_converter": None,
+    ".ge_converter.converter_utils": "._converter_utils",
+}
+for _name in ("ge_concrete_graph", "_ge_concrete_graph"):
+    _TORCHAIR |= {f".{_name}{_part}": _ours for _part, _ours in _CONCRETE.items()}
+for _top in ("torchair", "torch_npu.dynamo.torchair"):
+    for _part, _ours in _TORCHAIR.items():
+        _STANDS_IN[_top + _part] = "" if _ours is None else "tensortap.compat.torchair" + _ours
 
 
 class _StandIn(Loader):
@@ -35,7 +71,7 @@ class _StandIn(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if not self.source:
-            return
+            return  # only holds others
         source = importlib.import_module(self.source)
         names = getattr(source, "__all__", None) or [name for name in vars(source) if not name.startswith("_")]
         for name in (*names, "__version__", "__getattr__"):
@@ -48,6 +84,27 @@ def _change_torch() -> None:
     from . import _npu
 
     _npu.change_torch()
+
+
+def _change_mindspore() -> None:
+    """print_file_path, which MindSpore takes on Ascend only, is kept on every device."""
+    import mindspore
+    from mindspore import context
+
+    real = context.set_context
+
+    @functools.wraps(real)
+    def set_context(**given: Any) -> None:
+        path = given.pop("print_file_path", None)
+        if given:
+            real(**given)
+        if path is not None and context.get_context("device_target") == "Ascend":
+            real(print_file_path=path)
+        elif path is not None:
+            os.makedirs(os.path.dirname(os.path.realpath(path)), mode=0o750, exist_ok=True)
+            context._context().set_print_file_path(path)
+
+    context.set_context = mindspore.set_context = set_context
 
 
 class _Finder(MetaPathFinder):
@@ -95,6 +152,15 @@ class _TorchFinder(MetaPathFinder):
         return spec
 
 
+def stand_in(name: str) -> None:
+    """Fill a package that is being imported with the names of ours."""
+    module = sys.modules[name]
+    loader = _StandIn(_STANDS_IN[name])
+    module.__loader__ = loader
+    module.__path__ = []
+    loader.exec_module(module)
+
+
 def add_finder(force: bool) -> None:
     """Put the hook in place, once."""
     present = [finder for finder in sys.meta_path if isinstance(finder, _Finder)]
@@ -107,3 +173,5 @@ def add_finder(force: bool) -> None:
         sys.meta_path.insert(0, _TorchFinder())
     if "torch" in sys.modules:
         _change_torch()
+    if not present:
+        when_imported("mindspore", _change_mindspore)

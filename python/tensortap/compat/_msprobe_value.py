@@ -10,15 +10,19 @@ import sys
 from collections.abc import Mapping, Set
 from typing import Any
 
-import torch
-
 _PIECE = 48  # levels that are handed to the recorder at once
 _DEEPEST = 400
 _CONTAINERS_KEYS = {"device": "torch.device", "dtype": "torch.dtype", "output_dtype": "torch.dtype"}
 # tensors whose own type debug.json names; other subclasses are torch.Tensor
 _NAMED_TENSORS = ("DTensor", "FakeTensor", "AsyncCollectiveTensor", "NestedTensor")
 
-Leaf = tuple[str, torch.Tensor]
+Leaf = tuple[str, Any]
+
+
+def _is(value: Any, framework: str, *names: str) -> bool:
+    """Is it an instance of a type of a framework that is loaded?"""
+    module = sys.modules.get(framework)
+    return module is not None and any(isinstance(value, getattr(module, name)) for name in names)
 
 
 @functools.cache
@@ -76,7 +80,7 @@ class Shape:
     @staticmethod
     def _open(value: Any) -> Any:
         """A container as a dict or list; None for a leaf."""
-        if isinstance(value, (torch.Tensor, str, torch.Size)) or isinstance(value, type):
+        if isinstance(value, (str, type)) or _is(value, "torch", "Tensor", "Size") or _is(value, "mindspore", "Tensor"):
             return None
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {field: getattr(value, field) for field in value._fields}
@@ -91,7 +95,12 @@ class Shape:
         return None
 
     def _leaf(self, value: Any, path: str, key: str) -> Any:
-        if isinstance(value, torch.Tensor):
+        if _is(value, "mindspore", "Tensor"):
+            self.gradients.append((path, value))
+            return value
+        if _is(value, "torch", "Tensor"):
+            import torch
+
             if value.requires_grad:
                 self.gradients.append((path, value))
             if type(value) in (torch.Tensor, torch.nn.Parameter) or type(value).__name__ in _NAMED_TENSORS:
@@ -120,15 +129,15 @@ def _plain(value: Any) -> Any:
             return _named(kind, name)(value)
     if isinstance(value, numbers.Real):
         return float(value)
-    if isinstance(value, torch.Size):
+    if _is(value, "torch", "Size"):
         return _text(json.dumps([int(size) for size in value]), "torch.Size")
     if isinstance(value, slice):
         parts = [None if each is None else int(each) for each in (value.start, value.stop, value.step)]
         return _text(json.dumps(parts), "slice")
     if value is Ellipsis:
         return _text("...", "ellipsis")
-    if isinstance(value, torch.device):
+    if _is(value, "torch", "device"):
         return _text(f"{value.type}:{value.index}", "torch.device")
-    if isinstance(value, torch.dtype):
+    if _is(value, "torch", "dtype"):
         return _text(str(value), "torch.dtype")
     return _text(repr(value), name)

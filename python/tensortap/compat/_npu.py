@@ -369,6 +369,7 @@ def change_torch() -> None:
     target.autocast.__init__ = _takes_anywhere(torch.autocast.__init__)
     target.Generator = _generator(torch.Generator)
     _change_distributed()
+    _change_library()
     target.compile = _compile(torch.compile)
     _change_device()
     from . import _ops
@@ -401,6 +402,30 @@ def _generator(real: Any) -> Any:
             return real.__new__(cls, _translate(device))
 
     return Generator
+
+
+def _change_library() -> None:
+    """Kernels for the npu (PrivateUse1) also serve what stands in for it; one for the CPU itself wins."""
+    library: Any = torch.library.Library
+    real = library.impl
+    mapped: set[tuple[str, str]] = set()
+
+    @functools.wraps(real)
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **more: Any) -> Any:
+        key = dispatch_key or self.dispatch_key
+        name = self._resolve_op_name(op_name, "impl") if hasattr(self, "_resolve_op_name") else str(op_name)
+        name = name if "::" in name else f"{self.ns}::{name}"
+        if (name, key) in mapped:  # the kernel that was put there for the npu's makes way
+            mapped.discard((name, key))
+            more["allow_override"] = True
+        real(self, op_name, fn, dispatch_key, **more)
+        theirs = not str(getattr(fn, "__module__", "")).startswith("torch.")  # torch sees to its own
+        for stand_in in ("CPU", "CUDA") if key == "PrivateUse1" and theirs else ():
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(name, stand_in):
+                real(self, op_name, fn, stand_in, **more)
+                mapped.add((name, stand_in))
+
+    library.impl = impl
 
 
 def _change_distributed() -> None:

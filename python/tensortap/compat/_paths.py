@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core, _recording
 
 _lock = threading.Lock()  # a recorder that a fork inherits writes beside its parent's files: the library sees to it
-_recorders: dict[tuple[str, str, int], _recording.Recorder] = {}
+_recorders: dict[tuple[Any, ...], _recording.Recorder] = {}
 _said: set[str] = set()
 
 
@@ -45,13 +45,13 @@ def device_index(tensor: Any) -> int:
     return local_rank()
 
 
-def recorder_for(directory: str, layout: str, device: int) -> _recording.Recorder:
-    """The recorder that writes below a directory."""
+def recorder_for(directory: str, layout: str, device: int, **more: Any) -> _recording.Recorder:
+    """The recorder that writes below a directory; ``more`` are options for when it is opened."""
     key = (os.path.realpath(directory), layout, device)
     with _lock:
         recorder = _recorders.get(key)
         if recorder is None or recorder.closed:
-            options = {"layout": layout, "device_index": device, "keep": "tensor", "source": False}
+            options = {"layout": layout, "device_index": device, "keep": "tensor", "source": False, **more}
             recorder = _recorders[key] = _recording._make(key[0], options)
         return recorder
 

@@ -1,8 +1,8 @@
-"""troubleshooter where it is not installed: ``save`` and ``save_grad`` of torch tensors, ``widget.save_convert``."""
+"""troubleshooter where it is not installed: ``save`` and ``save_grad`` of torch and MindSpore tensors,
+``widget.save_convert``."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -10,14 +10,11 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from .. import _command
+from .. import _command, _core
+from .._onimport import when_imported
 from . import _paths
 
 __all__ = ["migrator", "save", "save_convert", "save_grad", "widget"]
-
-_ids = itertools.count()
 
 
 def _check(file: Any, output_mode: Any) -> None:
@@ -37,14 +34,25 @@ def _name(file: str) -> str:
 def put(x: Any, file: str, suffix: str, mode: str, path: tuple[str, ...] = ()) -> None:
     """One leaf: to its file, or printed."""
     if mode == "print":
-        name = ".".join((_name(file), *path))
-        print(f"_TS_SAVE_NAME:{name}{'_' if suffix else ''}{suffix}", x, flush=True)
+        _show(x, f"_TS_SAVE_NAME:{'.'.join((_name(file), *path))}{'_' if suffix else ''}{suffix}")
         return
-    if isinstance(x, torch.Tensor):
+    if _is_torch(x):
         x = x.detach()
     where = "\x1f".join("k" + key for key in path) or None
-    more = {"call": next(_ids), "suffix": suffix or None, "path": where}
+    more = {"call": _core.next_file_id(), "suffix": suffix or None, "path": where}
     _paths.write(file or "./", "troubleshooter", 0, x, **more)
+
+
+def _show(x: Any, text: str) -> None:
+    """On the screen, or in MindSpore's print file where there is one."""
+    if _is_mindspore(x):
+        from .. import _mindspore
+
+        where = _mindspore.print_file()
+        if where:
+            _core.print_to_file(where, text, x)
+            return
+    print(text, x, flush=True)
 
 
 def _leaves(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -58,9 +66,24 @@ def _leaves(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield path, data
 
 
+def _is_torch(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def _is_mindspore(x: Any) -> bool:
+    mindspore = sys.modules.get("mindspore")
+    return mindspore is not None and isinstance(x, mindspore.Tensor)
+
+
+def _is_compiling() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def _is_array(x: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    return isinstance(x, torch.Tensor) or (numpy is not None and isinstance(x, numpy.ndarray))
+    return _is_torch(x) or _is_mindspore(x) or (numpy is not None and isinstance(x, numpy.ndarray))
 
 
 def save(file: str, data: Any, suffix: str | None = None, output_mode: str = "npy") -> None:
@@ -74,24 +97,29 @@ def save(file: str, data: Any, suffix: str | None = None, output_mode: str = "np
         if output_mode == "npy" and not _is_array(leaf):
             raise TypeError(f"save: {'.'.join((_name(file or ''), *path))} is a {type(leaf).__name__}; give tensors")
     for path, leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and torch.compiler.is_compiling():
+        if _is_torch(leaf) and _is_compiling():
+            import torch
+
             inside = "".join("." + key for key in path)
             torch.ops.tensortap_compat.trouble(leaf, (file or "") + inside, suffix or "", output_mode)
         else:
             put(leaf, file or "", suffix or "", output_mode, path)
 
 
-def save_grad(file: str, data: torch.Tensor, suffix: str = "backward", output_mode: str = "npy") -> torch.Tensor:
+def save_grad(file: str, data: Any, suffix: str = "backward", output_mode: str = "npy") -> Any:
     """Save the gradient of a tensor when it arrives; returns the tensor, for the next operator."""
     _check(file, output_mode)
-    if not isinstance(data, torch.Tensor):
+    if _is_mindspore(data):
+        return _save_mindspore_grad(file or "", data, suffix or "", output_mode)
+    if not _is_torch(data):
         raise TypeError(f"save_grad takes a tensor, not {type(data).__name__}")
     if not data.requires_grad:
         _paths.say_once("save_grad", f"save_grad: {file} needs no gradient, so none is going to be saved")
         return data
     name, end, mode = file or "", suffix or "", output_mode
 
-    if torch.compiler.is_compiling():
+    if _is_compiling():
+        import torch
 
         def hook(grad: torch.Tensor) -> torch.Tensor:
             torch.ops.tensortap_compat.trouble(grad, name, end, mode)
@@ -101,6 +129,12 @@ def save_grad(file: str, data: torch.Tensor, suffix: str = "backward", output_mo
     else:
         data.register_hook(lambda grad: put(grad, name, end, mode))
     return data
+
+
+def _save_mindspore_grad(file: str, data: Any, suffix: str, mode: str) -> Any:
+    from .. import _mindspore
+
+    return _mindspore.on_gradient(data, lambda grad: put(grad, file, suffix, mode))
 
 
 def save_convert(file: str, output_path: str) -> None:
@@ -114,3 +148,12 @@ def save_convert(file: str, output_path: str) -> None:
 
 widget = types.SimpleNamespace(save_convert=save_convert)
 migrator = types.SimpleNamespace(save=save, save_grad=save_grad)
+
+
+def _with_mindspore() -> None:
+    from .. import _mindspore
+
+    _mindspore.install_troubleshooter(save, save_grad)
+
+
+when_imported("mindspore", _with_mindspore)

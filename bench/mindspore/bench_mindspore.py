@@ -1,0 +1,168 @@
+"""What taps cost in MindSpore, as a table: .venv-mindspore/bin/python bench/mindspore/bench_mindspore.py [--quick]
+
+Every row is measured in this one process, alternating with what it is compared to, best of several rounds. In PyNative
+mode a value may not be computed yet when it is saved; reading it then waits for MindSpore's own threads, so small saves
+are measured both ways. A row of mindstudio-probe is printed where that package is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("GLOG_v", "3")
+
+import mindspore as ms
+import numpy as np
+import tensortap
+import tensortap.mindspore as tap
+from mindspore import Tensor, ops
+
+SCRATCH = Path(tempfile.mkdtemp(prefix="tensortap-bench-"))
+TAPS = 10
+
+
+def best(f: Callable[[], Any], calls: int, rounds: int = 7) -> float:
+    """Seconds a call, of the fastest round."""
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            f()
+        times.append((time.perf_counter() - start) / calls)
+    return min(times)
+
+
+def row(what: str, measured: str, reach: str, beside: str = "") -> None:
+    print(f"| {what} | {measured} | {reach} | {beside} |", flush=True)
+
+
+def msprobe_save(x: Tensor) -> Callable[[], None] | None:
+    """mindstudio-probe's PrecisionDebugger.save."""
+    try:
+        from msprobe.mindspore import PrecisionDebugger
+    except Exception:
+        return None
+    debugger = PrecisionDebugger(task="tensor", dump_path=str(SCRATCH / "msprobe"), level="debug")
+    return lambda: debugger.save(x, "x", save_backward=False)
+
+
+@ms.jit
+def plain(x: Any) -> Any:
+    for _ in range(TAPS):
+        x = ops.cumsum(ops.sin(x), 0)
+    return x
+
+
+@ms.jit
+def tapped(x: Any) -> Any:
+    for i in range(TAPS):
+        x = ops.cumsum(ops.sin(x), 0)
+        tap.save(x, "x" + str(i))
+    return x
+
+
+def small_graph(quick: bool) -> None:
+    x = Tensor(np.random.rand(256).astype(np.float32))
+    calls = 100 if quick else 1000
+    for keep in ("stats", "tensor"):
+        with tap.record(SCRATCH / f"graph{keep}", keep=keep):
+            plain(x), tapped(x)
+            without, with_taps = [], []
+            for _ in range(7):
+                without.append(best(lambda: plain(x).asnumpy(), calls, 1))
+                with_taps.append(best(lambda: tapped(x).asnumpy(), calls, 1))
+        each = (min(with_taps) - min(without)) / TAPS * 1e6
+        row(f"save of 256 floats in a graph, over the untapped graph, {keep}", f"{each:.2f} us", "5 us", "TensorDump fails")
+    without, with_taps = [], []
+    for _ in range(7):
+        without.append(best(lambda: plain(x).asnumpy(), calls, 1))
+        with_taps.append(best(lambda: tapped(x).asnumpy(), calls, 1))
+    row("the same taps, not recording", f"{(min(with_taps) - min(without)) / TAPS * 1e6:.2f} us", "5 us")
+
+
+def small_pynative(quick: bool) -> None:
+    ready = Tensor(np.random.rand(256).astype(np.float32)) + 1
+    ready.asnumpy()
+    base = Tensor(np.random.rand(256).astype(np.float32))
+    calls = 100 if quick else 1000
+    dump, place = ops.TensorDump(), str(SCRATCH / "theirs")
+    theirs = best(lambda: dump(place, ready), calls // 10)
+    with tap.record(SCRATCH / "pynative"):
+        mine = best(lambda: tap.save(ready, "x"), calls)
+        computing = best(lambda: tap.save(base + 1, "x"), calls // 10)
+        waiting = best(lambda: (base + 1).asnumpy(), calls // 10)
+    fresh = best(lambda: dump(place, base + 1), calls // 10)
+    peer = msprobe_save(ready)
+    probe = f", mindstudio-probe {best(peer, 20, 3) * 1e6:.0f} us" if peer else ", mindstudio-probe not installed"
+    row("save of 256 floats in PyNative mode, value there", f"{mine * 1e6:.1f} us", "30 us", f"TensorDump {theirs * 1e6:.0f} us{probe}")
+    row("the same, value just computed, over asnumpy()", f"{(computing - waiting) * 1e6:.1f} us", "30 us", f"TensorDump {(fresh - waiting) * 1e6:.0f} us")
+    os.chdir(SCRATCH)
+    row("save of 256 floats to a file of its own", f"{best(lambda: tap.save('files', 'x', ready), calls // 10) * 1e6:.0f} us", "", f"TensorDump {theirs * 1e6:.0f} us")
+
+
+def large(quick: bool) -> None:
+    array = np.random.rand((8 if quick else 64) << 18).astype(np.float32)
+    size = array.nbytes
+    x = Tensor(array) + 0
+    x.asnumpy()
+
+    @ms.jit
+    def one(x: Any) -> Any:
+        tap.save(x, "x")
+        return x[:1]
+
+    @ms.jit
+    def none(x: Any) -> Any:
+        return x[:1]
+
+    def blocked(f: Callable[[], Any], less: Callable[[], Any] | None = None) -> float:
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            f()
+            taken = time.perf_counter() - start
+            if less:
+                start = time.perf_counter()
+                less()
+                taken -= time.perf_counter() - start
+            times.append(taken)
+            tap.flush()
+        return min(times)
+
+    with tap.record(SCRATCH / "large"):
+        one(x), none(x)
+        recorder = blocked(lambda: tensortap.save(array, "x"))
+        graph = blocked(lambda: one(x).asnumpy(), lambda: none(x).asnumpy())
+        eager = blocked(lambda: tap.save(x, "x"))
+    dump = ops.TensorDump()
+    theirs = best(lambda: dump(str(SCRATCH / "big"), x), 1, 3)
+    own = f"recorder {size / recorder / 1e9:.2f} GB/s"
+    row(f"save of {size >> 20} MiB in a graph, caller blocked", f"{size / graph / 1e9:.2f} GB/s", own)
+    row(f"save of {size >> 20} MiB in PyNative mode, caller blocked", f"{size / eager / 1e9:.2f} GB/s", own, f"TensorDump {size / theirs / 1e9:.2f} GB/s")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--quick", action="store_true", help="fewer and smaller rounds")
+    quick = arguments.parse_args().quick
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    print(f"MindSpore {ms.__version__} on the CPU, Python {sys.version.split()[0]}\n")
+    print("| what | measured | reach | beside |\n|---|---|---|---|")
+    try:
+        small_graph(quick)
+        small_pynative(quick)
+        large(quick)
+    finally:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+import os
+os.environ['TNG_LOG_LEVEL'] = '0'

@@ -1,0 +1,752 @@
+/* pointwise.c - builds block programs and runs them. The order of iteration follows the memory of the first store;
+ * blocks are runs of elements in that order. Where an operand lies across it (a transposed one), blocks are tiles of
+ * two dimensions instead, so that each line of memory is used whole. */
+#include "engine/kernels/pointwise_program.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <string.h>
+
+enum {
+    FIRST_LEVEL = 24 * 1024, /* bytes of blocks that stay in the cache */
+    MIN_BLOCK = 64,          /* elements */
+    TILE = 32,               /* elements on a side */
+    PIECE = 32768,           /* elements given to a thread at a time */
+    LINE = 64                /* bytes */
+};
+
+typedef enum half { NOT_HALF, HALF_F16, HALF_BF16 } half;
+
+/* One load or store. */
+typedef struct operand {
+    uint16_t slot;
+    int16_t after;       /* stores: the step that gives the value, -1: before all */
+    int16_t address;     /* which of the addresses of a run */
+    uint8_t bytes;       /* of an element in memory */
+    half half;           /* widened to float32 in the block */
+    bool direct;         /* the block can be the memory itself */
+    bool once;           /* loads: the same in every block */
+    tap__pw_layout layout;
+    int64_t row_stride, column_stride; /* tiles */
+    int64_t outer_stride[TAP_ENGINE_MAX_NDIM];
+} operand;
+
+struct tap__pw {
+    const tap__pw_kernels *kernels;
+    tap__call threads;   /* for tap__parallel */
+    int nsteps, nslots, nloads, nstores;
+    tap__pw_step *steps;
+    tap__pw_slot *slots;
+    uint32_t *place;     /* per slot: where its block is in the scratch */
+    operand *loads, *stores;
+    size_t scratch;      /* bytes, with room to align; the last block is for staging */
+    size_t stage;        /* where that is */
+    int64_t count;       /* elements */
+    int64_t block;       /* elements of a block */
+    int64_t grain;       /* blocks or tiles in a piece */
+    bool tiled;
+    int64_t rows, columns, tile_rows, tile_columns; /* of the two dimensions */
+    int nouter;
+    int64_t outer_size[TAP_ENGINE_MAX_NDIM];        /* innermost first */
+};
+
+/* -------------------------------------------------------------------------------------------------------- supports */
+
+bool tap__pw_supports(const tap__call *call)
+{
+    tap__pw_builder b;
+    tap__pw_value in[TAP_PW_MAX_INPUTS];
+    tap__pw_type type;
+    tap__pw_builder_init(&b);
+    if (call->nin > TAP_PW_MAX_INPUTS || call->nout != 1 || !tap__pw_type_of(call->out[0].dtype, &type))
+        return false;
+    for (int k = 0; k < call->nin; k++) {
+        const tap__operand *at = &call->in[k];
+        if (at->dtype == TAP_DTYPE_NONE || at->is_number)
+            continue;
+        if (!tap__pw_type_of(at->dtype, &type))
+            return false;
+        in[k] = (tap__pw_value){.slot = tap__pw_add_slot(&b, TAP_PW_LOADED, type), .dtype = at->dtype};
+    }
+    tap__pw_value out = tap__pw_lower(&b, call, in, true);
+    return !b.failed && tap__pw_type_of(out.dtype, &type) && b.slots[out.slot].type == type;
+}
+
+/* -------------------------------------------------------------------------------------------------------- geometry */
+
+typedef struct space {
+    int ndim;                            /* innermost first from here on */
+    int64_t size[TAP_ENGINE_MAX_NDIM];
+    int noperands;
+    int64_t (*stride)[TAP_ENGINE_MAX_NDIM]; /* per operand */
+} space;
+
+static int64_t broadcast_stride(const tap__operand *from, int ndim, int dim)
+{
+    int at = dim - (ndim - from->ndim);
+    return at < 0 || from->size[at] == 1 ? 0 : from->stride[at];
+}
+
+static void swap_dims(space *s, int a, int b)
+{
+    int64_t size = s->size[a];
+    s->size[a] = s->size[b];
+    s->size[b] = size;
+    for (int o = 0; o < s->noperands; o++) {
+        int64_t stride = s->stride[o][a];
+        s->stride[o][a] = s->stride[o][b];
+        s->stride[o][b] = stride;
+    }
+}
+
+/* The dimensions of more than one element, by the strides of operand `leader`, innermost first. */
+static void order_dims(space *s, const tap__operand *shape, const tap__operand *const *operands, int leader)
+{
+    s->ndim = 0;
+    for (int d = shape->ndim - 1; d >= 0; d--) {
+        if (shape->size[d] == 1)
+            continue;
+        s->size[s->ndim] = shape->size[d];
+        for (int o = 0; o < s->noperands; o++)
+            s->stride[o][s->ndim] = broadcast_stride(operands[o], shape->ndim, d);
+        s->ndim++;
+    }
+    for (int i = 1; i < s->ndim; i++)
+        for (int k = i; k > 0 && s->stride[leader][k] < s->stride[leader][k - 1]; k--)
+            swap_dims(s, k, k - 1);
+}
+
+/* Joins neighbours that are one dimension for every operand. */
+static void join_dims(space *s)
+{
+    int last = 0;
+    for (int d = 1; d < s->ndim; d++) {
+        bool joins = true;
+        for (int o = 0; o < s->noperands; o++)
+            joins = joins && s->stride[o][d] == s->stride[o][last] * s->size[last];
+        if (joins) {
+            s->size[last] *= s->size[d];
+            continue;
+        }
+        last++;
+        s->size[last] = s->size[d];
+        for (int o = 0; o < s->noperands; o++)
+            s->stride[o][last] = s->stride[o][d];
+    }
+    if (s->ndim > 0)
+        s->ndim = last + 1;
+}
+
+/* One operand's own view, joined as far as it allows. */
+static tap__pw_layout own_layout(const space *s, int o)
+{
+    tap__pw_layout out = {.ndim = 1, .size = {1}, .stride = {0}};
+    if (s->ndim == 0)
+        return out;
+    out.size[0] = s->size[0];
+    out.stride[0] = s->stride[o][0];
+    for (int d = 1; d < s->ndim; d++) {
+        int last = out.ndim - 1;
+        if (s->stride[o][d] == out.stride[last] * out.size[last]) {
+            out.size[last] *= s->size[d];
+            continue;
+        }
+        out.size[out.ndim] = s->size[d];
+        out.stride[out.ndim++] = s->stride[o][d];
+    }
+    return out;
+}
+
+/* The dimension along which operand o lies across the innermost one; 0: it does not. */
+static int crossing(const space *s, int o, int bytes)
+{
+    int best = 0;
+    int64_t inner = s->ndim > 0 ? s->stride[o][0] : 0;
+    if (s->ndim < 2 || inner * bytes < LINE || s->size[0] < 4)
+        return 0;
+    for (int d = 1; d < s->ndim; d++)
+        if (s->stride[o][d] > 0 && s->stride[o][d] < s->stride[o][best] && s->size[d] >= 4)
+            best = d;
+    return best;
+}
+
+/* How many elements before the values repeat; 0: they do not within a block. */
+static int64_t period(const tap__pw_layout *layout)
+{
+    if (layout->stride[layout->ndim - 1] != 0)
+        return 0;
+    int64_t count = 1;
+    for (int d = 0; d < layout->ndim - 1; d++) {
+        count *= layout->size[d];
+        if (count > TAP_PW_MAX_BLOCK)
+            return 0;
+    }
+    return count;
+}
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Blocks that are a multiple of a broadcast operand's period see the same values each time. */
+static void find_repeats(tap__pw *p)
+{
+    int64_t unit = TAP_PW_LANES;
+    for (int i = 0; i < p->nloads; i++) {
+        int64_t every = period(&p->loads[i].layout);
+        if (every && common_multiple(unit, every) <= p->block) {
+            unit = common_multiple(unit, every);
+            p->loads[i].once = true;
+        }
+    }
+    p->block = p->block / unit * unit;
+}
+
+static void set_tiles(tap__pw *p, const space *s, int across)
+{
+    p->tiled = true;
+    p->columns = s->size[0];
+    p->rows = s->size[across];
+    int64_t side = p->block >= TILE * TILE ? TILE : p->block >= 256 ? 16 : 8;
+    p->tile_rows = p->rows < side ? p->rows : side;
+    p->tile_columns = p->block / p->tile_rows / 8 * 8;
+    if (p->tile_columns > 2 * side)
+        p->tile_columns = 2 * side;
+    if (p->tile_columns > p->columns)
+        p->tile_columns = p->columns;
+    p->nouter = 0;
+    for (int d = 1; d < s->ndim; d++) {
+        if (d == across)
+            continue;
+        p->outer_size[p->nouter] = s->size[d];
+        for (int o = 0; o < s->noperands; o++)
+            (o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads])->outer_stride[p->nouter] = s->stride[o][d];
+        p->nouter++;
+    }
+    for (int o = 0; o < s->noperands; o++) {
+        operand *at = o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads];
+        at->row_stride = s->stride[o][across];
+        at->column_stride = s->stride[o][0];
+    }
+}
+
+/* Puts every operand into the order of iteration. */
+static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__operand *stores)
+{
+    int64_t strides[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES][TAP_ENGINE_MAX_NDIM];
+    const tap__operand *operands[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES];
+    space s = {.noperands = p->nloads + p->nstores, .stride = strides};
+    for (int o = 0; o < s.noperands; o++)
+        operands[o] = o < p->nloads ? &loads[o] : &stores[p->stores[o - p->nloads].address - p->nloads];
+    order_dims(&s, &stores[0], operands, p->nloads);
+    join_dims(&s);
+    p->count = 1;
+    for (int d = 0; d < s.ndim; d++)
+        p->count *= s.size[d];
+    int across = 0;
+    for (int o = 0; o < s.noperands; o++) {
+        operand *at = o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads];
+        at->layout = own_layout(&s, o);
+        at->direct = at->half == NOT_HALF && at->layout.ndim == 1 && (at->layout.stride[0] == 1 || p->count == 1);
+        if (!across)
+            across = crossing(&s, o, at->bytes);
+    }
+    if (across && p->count >= 4 * TILE)
+        set_tiles(p, &s, across);
+    else
+        find_repeats(p);
+}
+
+/* -------------------------------------------------------------------------------------------------------- building */
+
+static half half_of(tap_dtype dtype)
+{
+    return dtype == TAP_F16 ? HALF_F16 : dtype == TAP_BF16 ? HALF_BF16 : NOT_HALF;
+}
+
+static uint8_t bytes_of(tap_dtype dtype)
+{
+    return tap_dtype_describe(dtype)->bytes;
+}
+
+/* Gives every slot a block: a computed one from its step to its last use, a loaded one from the start, a constant
+ * for good. An operand's block may be taken over by the result of the step that uses it last. Returns how many. */
+static int place_slots(const tap__pw_builder *b, uint16_t *block_of)
+{
+    int16_t last[TAP_PW_MAX_SLOTS];
+    uint16_t spare[TAP_PW_MAX_SLOTS];
+    int nspare = 0, count = 0;
+    memset(last, 0xFF, sizeof last);
+    for (int i = 0; i < b->nsteps; i++)
+        for (int k = 0; k < TAP_PW_MAX_SRC; k++)
+            last[b->steps[i].src[k]] = (int16_t)i;
+    for (int s = 0; s < b->nslots; s++)
+        if (b->slots[s].kind != TAP_PW_COMPUTED)
+            block_of[s] = (uint16_t)count++;
+    for (int i = 0; i < b->nsteps; i++) {
+        const tap__pw_step *step = &b->steps[i];
+        uint16_t after[TAP_PW_MAX_SRC];
+        int nafter = 0;
+        size_t size = tap__pw_type_size(b->slots[step->dst].type);
+        for (int k = 0; k < TAP_PW_MAX_SRC; k++) {
+            uint16_t src = step->src[k];
+            if (last[src] != i || b->slots[src].kind == TAP_PW_CONSTANT)
+                continue;
+            last[src] = -1; /* once */
+            if (tap__pw_type_size(b->slots[src].type) == size && b->slots[src].kind == TAP_PW_COMPUTED)
+                spare[nspare++] = block_of[src];
+            else if (b->slots[src].kind == TAP_PW_COMPUTED)
+                after[nafter++] = block_of[src];
+        }
+        block_of[step->dst] = nspare ? spare[--nspare] : (uint16_t)count++;
+        while (nafter)
+            spare[nspare++] = after[--nafter];
+    }
+    return count;
+}
+
+typedef struct draft {
+    tap__pw_builder b;
+    tap__pw_value values[TAP_PW_MAX_NODES];
+    uint16_t block_of[TAP_PW_MAX_SLOTS];
+    operand loads[TAP_PW_MAX_LOADS], stores[TAP_PW_MAX_STORES];
+} draft;
+
+static bool is_used_later(const tap__pw_node *nodes, int nnodes, int index)
+{
+    for (int n = index + 1; n < nnodes; n++)
+        for (int k = 0; k < nodes[n].call->nin; k++)
+            if (!nodes[n].call->in[k].is_number && nodes[n].call->in[k].dtype != TAP_DTYPE_NONE &&
+                nodes[n].from[k] == index)
+                return true;
+    return false;
+}
+
+static bool lower_nodes(draft *d, const tap__pw_node *nodes, int nnodes, const tap__operand *loads, int nloads,
+                        const tap__operand *stores)
+{
+    tap__pw_builder *b = &d->b;
+    tap__pw_builder_init(b);
+    for (int i = 0; i < nloads; i++) {
+        tap__pw_type type;
+        if (!tap__pw_type_of(loads[i].dtype, &type))
+            return false;
+        d->loads[i] = (operand){.slot = tap__pw_add_slot(b, TAP_PW_LOADED, type), .half = half_of(loads[i].dtype),
+                                .bytes = bytes_of(loads[i].dtype), .address = (int16_t)i};
+    }
+    for (int n = 0; n < nnodes; n++) {
+        const tap__call *call = nodes[n].call;
+        tap__pw_value in[TAP_PW_MAX_INPUTS] = {{0, TAP_DTYPE_NONE}};
+        for (int k = 0; k < call->nin && k < TAP_PW_MAX_INPUTS; k++) {
+            int from = nodes[n].from[k];
+            if (call->in[k].is_number || call->in[k].dtype == TAP_DTYPE_NONE)
+                continue;
+            in[k] = from >= 0 ? d->values[from] : (tap__pw_value){d->loads[~from].slot, loads[~from].dtype};
+        }
+        d->values[n] = tap__pw_lower(b, call, in, is_used_later(nodes, nnodes, n));
+        if (b->failed)
+            return false;
+        if (nodes[n].store >= 0) {
+            tap_dtype dtype = stores[nodes[n].store].dtype;
+            if (dtype != d->values[n].dtype)
+                return false;
+            d->stores[nodes[n].store] =
+                (operand){.slot = d->values[n].slot, .half = half_of(dtype), .bytes = bytes_of(dtype), .after = -1,
+                          .address = (int16_t)(nloads + nodes[n].store)};
+        }
+    }
+    return true;
+}
+
+/* A value is stored right after its step; steps after that may use it still. In the order of the steps. */
+static void time_stores(draft *d, int nstores)
+{
+    for (int i = 0; i < nstores; i++)
+        for (int s = 0; s < d->b.nsteps; s++)
+            if (d->b.steps[s].dst == d->stores[i].slot)
+                d->stores[i].after = (int16_t)s;
+    for (int i = 1; i < nstores; i++)
+        for (int k = i; k > 0 && d->stores[k].after < d->stores[k - 1].after; k--) {
+            operand other = d->stores[k];
+            d->stores[k] = d->stores[k - 1];
+            d->stores[k - 1] = other;
+        }
+}
+
+/* 16-bit floats that are only moved are moved as they are. */
+static void keep_halves(draft *d, int nloads, int nstores)
+{
+    for (int i = 0; i < nloads; i++) {
+        uint16_t slot = d->loads[i].slot;
+        bool used = d->loads[i].half == NOT_HALF;
+        for (int s = 0; s < d->b.nsteps; s++)
+            for (int k = 0; k < TAP_PW_MAX_SRC; k++)
+                used = used || d->b.steps[s].src[k] == slot;
+        for (int k = 0; k < nstores; k++)
+            used = used || (d->stores[k].slot == slot && d->stores[k].half != d->loads[i].half);
+        if (used)
+            continue;
+        d->loads[i].half = NOT_HALF;
+        d->b.slots[slot].type = TAP_PW_i16;
+        for (int k = 0; k < nstores; k++)
+            if (d->stores[k].slot == slot)
+                d->stores[k].half = NOT_HALF;
+    }
+}
+
+static int64_t choose_block(int nblocks, size_t size)
+{
+    int64_t block = TAP_PW_MAX_BLOCK;
+    while (block > MIN_BLOCK && (size_t)block * size * (size_t)nblocks > FIRST_LEVEL)
+        block /= 2;
+    return block;
+}
+
+static void *take(char **at, size_t count, size_t size)
+{
+    void *here = *at;
+    *at += (count * size + 15) / 16 * 16;
+    return here;
+}
+
+static tap__pw *make_program(const draft *d, int nloads, int nstores)
+{
+    const tap__pw_builder *b = &d->b;
+    size_t nsteps = (size_t)b->nsteps, nslots = (size_t)b->nslots;
+    size_t bytes = sizeof(tap__pw) + nsteps * sizeof(tap__pw_step) + nslots * (sizeof(tap__pw_slot) + 4) +
+                   (size_t)(nloads + nstores) * sizeof(operand) + 6 * 16;
+    char *at = tap__calloc(1, bytes);
+    if (!at)
+        return NULL;
+    tap__pw *p = take(&at, 1, sizeof *p);
+    p->steps = take(&at, nsteps, sizeof(tap__pw_step));
+    p->slots = take(&at, nslots, sizeof(tap__pw_slot));
+    p->place = take(&at, nslots, sizeof(uint32_t));
+    p->loads = take(&at, (size_t)nloads, sizeof(operand));
+    p->stores = take(&at, (size_t)nstores, sizeof(operand));
+    p->nsteps = b->nsteps;
+    p->nslots = b->nslots;
+    p->nloads = nloads;
+    p->nstores = nstores;
+    p->kernels = b->kernels;
+    memcpy(p->steps, b->steps, nsteps * sizeof(tap__pw_step));
+    memcpy(p->slots, b->slots, nslots * sizeof(tap__pw_slot));
+    memcpy(p->loads, d->loads, (size_t)nloads * sizeof(operand));
+    memcpy(p->stores, d->stores, (size_t)nstores * sizeof(operand));
+    return p;
+}
+
+/* A block is written where the store wants it, once. */
+static void settle_direct(tap__pw *p)
+{
+    for (int i = 0; i < p->nstores; i++) {
+        operand *at = &p->stores[i];
+        at->direct = at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED && !p->tiled;
+        for (int k = 0; k < i; k++)
+            if (p->stores[k].slot == at->slot)
+                at->direct = false;
+    }
+    for (int i = 0; i < p->nloads; i++)
+        p->loads[i].direct = p->loads[i].direct && !p->loads[i].once && !p->tiled;
+}
+
+tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__operand *loads, int nloads,
+                         const tap__operand *stores, int nstores, int threads, tap__pw **out, tap_error *err)
+{
+    *out = NULL;
+    if (nnodes < 1 || nnodes > TAP_PW_MAX_NODES || nloads > TAP_PW_MAX_LOADS || nstores < 1 ||
+        nstores > TAP_PW_MAX_STORES)
+        return tap_fail(err, TAP_E_LIMIT, "a chain of %d nodes with %d loads and %d stores is too long for one pass", nnodes, nloads, nstores);
+    draft *d = tap__alloc(sizeof *d);
+    if (!d)
+        return tap_fail_nomem(err);
+    if (!lower_nodes(d, nodes, nnodes, loads, nloads, stores)) {
+        tap__free(d);
+        return tap__refuse(nodes[0].call, err);
+    }
+    time_stores(d, nstores);
+    keep_halves(d, nloads, nstores);
+    int nblocks = place_slots(&d->b, d->block_of);
+    size_t size = 1;
+    for (int s = 0; s < d->b.nslots; s++)
+        if (tap__pw_type_size(d->b.slots[s].type) > size)
+            size = tap__pw_type_size(d->b.slots[s].type);
+    tap__pw *p = make_program(d, nloads, nstores);
+    if (!p) {
+        tap__free(d);
+        return tap_fail_nomem(err);
+    }
+    p->block = choose_block(nblocks + 1, size);
+    size_t room = (size_t)p->block * size + LINE; /* the line keeps blocks from falling onto the same cache sets */
+    for (int s = 0; s < p->nslots; s++)
+        p->place[s] = (uint32_t)(d->block_of[s] * room);
+    p->stage = (size_t)nblocks * room;
+    p->scratch = p->stage + room + LINE;
+    p->threads = (tap__call){.threads = threads};
+    tap__free(d);
+    set_geometry(p, loads, stores);
+    settle_direct(p);
+    p->grain = PIECE / (p->tiled ? p->tile_rows * p->tile_columns : p->block);
+    if (p->grain < 1)
+        p->grain = 1;
+    *out = p;
+    return TAP_OK;
+}
+
+void tap__pw_free(tap__pw *program)
+{
+    tap__free(program);
+}
+
+/* --------------------------------------------------------------------------------------------------------- running */
+
+typedef struct run {
+    const tap__pw *p;
+    void *const *data;
+    uint32_t aliased; /* loads whose memory is stored to: never used in place */
+} run;
+
+typedef struct frame {
+    char *slots[TAP_PW_MAX_SLOTS];
+    char *scratch;
+} frame;
+
+static void fill_constant(const tap__pw_slot *slot, char *block, int64_t n)
+{
+    const tap__number *number = &slot->number;
+    switch (slot->type) {
+#define FILL(id, type, value)                                                                                        \
+    case TAP_PW_##id:                                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                                              \
+            ((type *)(void *)block)[i] = value;                                                                      \
+        break;
+        FILL(b8, uint8_t, (uint8_t)(number->i != 0))
+        FILL(u8, uint8_t, (uint8_t)number->i)
+        FILL(i8, int8_t, (int8_t)number->i)
+        FILL(i16, int16_t, (int16_t)number->i)
+        FILL(i32, int32_t, (int32_t)number->i)
+        FILL(i64, int64_t, number->i)
+        FILL(f32, float, (float)number->re)
+        FILL(f64, double, number->re)
+        FILL(c64, tap__c64, ((tap__c64){(float)number->re, (float)number->im}))
+        FILL(c128, tap__c128, ((tap__c128){number->re, number->im}))
+#undef FILL
+    case TAP_PW_TYPES: break;
+    }
+}
+
+static void widen(const tap__pw *p, const operand *at, void *block, const void *halves, int64_t n)
+{
+    (at->half == HALF_F16 ? p->kernels->widen_f16 : p->kernels->widen_bf16)(block, halves, n);
+}
+
+static void narrow(const tap__pw *p, const operand *at, void *halves, const void *block, int64_t n)
+{
+    (at->half == HALF_F16 ? p->kernels->narrow_f16 : p->kernels->narrow_bf16)(halves, block, n);
+}
+
+static bool is_dense(const operand *at)
+{
+    return at->layout.ndim == 1 && at->layout.stride[0] == 1;
+}
+
+static void load_block(const tap__pw *p, const operand *at, const char *memory, frame *f, int64_t first, int64_t n)
+{
+    char *block = f->scratch + p->place[at->slot], *stage = f->scratch + p->stage;
+    f->slots[at->slot] = block;
+    if (at->half == NOT_HALF) {
+        if (is_dense(at))
+            memcpy(block, memory + first * at->bytes, (size_t)n * at->bytes);
+        else
+            tap__pw_gather(block, memory, at->bytes, &at->layout, first, n);
+    } else if (is_dense(at)) {
+        widen(p, at, block, memory + first * at->bytes, n);
+    } else {
+        tap__pw_gather(stage, memory, at->bytes, &at->layout, first, n);
+        widen(p, at, block, stage, n);
+    }
+}
+
+static void store_block(const tap__pw *p, const operand *at, char *memory, const frame *f, int64_t first, int64_t n)
+{
+    char *block = f->slots[at->slot], *stage = f->scratch + p->stage;
+    if (at->half == NOT_HALF) {
+        if (is_dense(at))
+            memcpy(memory + first * at->bytes, block, (size_t)n * at->bytes);
+        else
+            tap__pw_scatter(memory, block, at->bytes, &at->layout, first, n);
+    } else if (is_dense(at)) {
+        narrow(p, at, memory + first * at->bytes, block, n);
+    } else {
+        narrow(p, at, stage, block, n);
+        tap__pw_scatter(memory, stage, at->bytes, &at->layout, first, n);
+    }
+}
+
+/* What lies behind the data in a block that is not full is computed too; let it be zeros. */
+static void pad_block(const tap__pw *p, const operand *at, frame *f, int64_t n, int64_t padded)
+{
+    size_t size = tap__pw_type_size(p->slots[at->slot].type);
+    memset(f->slots[at->slot] + (size_t)n * size, 0, (size_t)(padded - n) * size);
+}
+
+static void start_frame(const tap__pw *p, frame *f, char *memory)
+{
+    f->scratch = memory + (-(uintptr_t)memory & (LINE - 1));
+    for (int s = 0; s < p->nslots; s++) {
+        f->slots[s] = f->scratch + p->place[s];
+        if (p->slots[s].kind == TAP_PW_CONSTANT) {
+            int64_t n = p->count < p->block ? (p->count + TAP_PW_LANES - 1) & -(int64_t)TAP_PW_LANES : p->block;
+            fill_constant(&p->slots[s], f->slots[s], p->tiled ? p->block : n);
+        }
+    }
+}
+
+static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool load_all)
+{
+    const tap__pw *p = r->p;
+    int64_t padded = (n + TAP_PW_LANES - 1) & -(int64_t)TAP_PW_LANES;
+    bool full = n == padded;
+    for (int i = 0; i < p->nloads; i++) {
+        const operand *at = &p->loads[i];
+        char *memory = r->data[at->address];
+        if (at->direct && full && !(r->aliased >> i & 1)) {
+            f->slots[at->slot] = memory + first * at->bytes;
+        } else if (load_all || !at->once) {
+            load_block(p, at, memory, f, first, n);
+            if (!full)
+                pad_block(p, at, f, n, padded);
+        }
+    }
+    for (int i = 0; i < p->nstores; i++) {
+        const operand *at = &p->stores[i];
+        if (at->direct)
+            f->slots[at->slot] = full ? (char *)r->data[at->address] + first * at->bytes
+                                      : f->scratch + p->place[at->slot];
+    }
+    int next = 0;
+    for (int s = -1; s < p->nsteps; s++) {
+        if (s >= 0)
+            p->steps[s].fn(&p->steps[s], f->slots, padded);
+        for (; next < p->nstores && p->stores[next].after == s; next++)
+            if (!p->stores[next].direct || !full)
+                store_block(p, &p->stores[next], r->data[p->stores[next].address], f, first, n);
+    }
+}
+
+static void run_blocks(void *user, int64_t begin, int64_t end)
+{
+    const run *r = user;
+    const tap__pw *p = r->p;
+    char memory[p->scratch];
+    frame f;
+    start_frame(p, &f, memory);
+    for (int64_t b = begin; b < end; b++) {
+        int64_t first = b * p->block, n = p->count - first < p->block ? p->count - first : p->block;
+        run_block(r, &f, first, n, b == begin);
+    }
+}
+
+static void load_tile(const tap__pw *p, const operand *at, const char *memory, frame *f, int64_t rows, int64_t columns)
+{
+    char *block = f->scratch + p->place[at->slot], *stage = f->scratch + p->stage;
+    f->slots[at->slot] = block;
+    tap__pw_gather_tile(at->half ? stage : block, memory, at->bytes, rows, columns, at->row_stride, at->column_stride);
+    if (at->half)
+        widen(p, at, block, stage, rows * columns);
+}
+
+static void store_tile(const tap__pw *p, const operand *at, char *memory, frame *f, int64_t rows, int64_t columns)
+{
+    char *block = f->slots[at->slot], *stage = f->scratch + p->stage;
+    if (at->half) {
+        narrow(p, at, stage, block, rows * columns);
+        block = stage;
+    }
+    tap__pw_scatter_tile(memory, block, at->bytes, rows, columns, at->row_stride, at->column_stride);
+}
+
+/* Offset in elements of a tile: of its corner and of the outer dimensions. */
+static int64_t tile_offset(const operand *at, int64_t row, int64_t column, const int64_t *outer, int nouter)
+{
+    int64_t offset = row * at->row_stride + column * at->column_stride;
+    for (int d = 0; d < nouter; d++)
+        offset += outer[d] * at->outer_stride[d];
+    return offset;
+}
+
+static void run_tile(const run *r, frame *f, int64_t tile)
+{
+    const tap__pw *p = r->p;
+    int64_t across = (p->columns + p->tile_columns - 1) / p->tile_columns;
+    int64_t down = (p->rows + p->tile_rows - 1) / p->tile_rows, outer[TAP_ENGINE_MAX_NDIM];
+    /* down a column of tiles first: the rows that lie across are then read on and on */
+    int64_t row = tile % down * p->tile_rows, column = tile / down % across * p->tile_columns;
+    tile /= down * across;
+    for (int d = 0; d < p->nouter; d++) {
+        outer[d] = tile % p->outer_size[d];
+        tile /= p->outer_size[d];
+    }
+    int64_t rows = p->rows - row < p->tile_rows ? p->rows - row : p->tile_rows;
+    int64_t columns = p->columns - column < p->tile_columns ? p->columns - column : p->tile_columns;
+    int64_t n = rows * columns, padded = (n + TAP_PW_LANES - 1) & -(int64_t)TAP_PW_LANES;
+    for (int i = 0; i < p->nloads; i++) {
+        const operand *at = &p->loads[i];
+        int64_t offset = tile_offset(at, row, column, outer, p->nouter);
+        load_tile(p, at, (const char *)r->data[at->address] + offset * at->bytes, f, rows, columns);
+        if (padded > n)
+            pad_block(p, at, f, n, padded);
+    }
+    int next = 0;
+    for (int s = -1; s < p->nsteps; s++) {
+        if (s >= 0)
+            p->steps[s].fn(&p->steps[s], f->slots, padded);
+        for (; next < p->nstores && p->stores[next].after == s; next++) {
+            const operand *at = &p->stores[next];
+            int64_t offset = tile_offset(at, row, column, outer, p->nouter);
+            store_tile(p, at, (char *)r->data[at->address] + offset * at->bytes, f, rows, columns);
+        }
+    }
+}
+
+static void run_tiles(void *user, int64_t begin, int64_t end)
+{
+    const run *r = user;
+    char memory[r->p->scratch];
+    frame f;
+    start_frame(r->p, &f, memory);
+    for (int64_t tile = begin; tile < end; tile++)
+        run_tile(r, &f, tile);
+}
+
+void tap__pw_run(const tap__pw *p, void *const *data)
+{
+    run r = {.p = p, .data = data};
+    if (p->count == 0)
+        return;
+    for (int i = 0; i < p->nloads; i++)
+        for (int k = 0; k < p->nstores; k++)
+            if (data[i] == data[p->nloads + k])
+                r.aliased |= 1u << i;
+    if (!p->tiled) {
+        int64_t blocks = (p->count + p->block - 1) / p->block;
+        if (blocks <= p->grain)
+            run_blocks(&r, 0, blocks);
+        else
+            tap__parallel(&p->threads, blocks, p->grain, run_blocks, &r);
+        return;
+    }
+    int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) *
+                    ((p->rows + p->tile_rows - 1) / p->tile_rows);
+    for (int d = 0; d < p->nouter; d++)
+        tiles *= p->outer_size[d];
+    tap__parallel(&p->threads, tiles, p->grain, run_tiles, &r);
+}

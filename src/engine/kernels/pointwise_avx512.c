@@ -1,0 +1,27 @@
+/* pointwise_avx512.c - the kernels for x86-64 with AVX-512 (F, BW, DQ, VL). */
+#include <immintrin.h>
+#include <stdint.h>
+
+#define ISA avx512
+#define ISA_NAME "avx512"
+#define VB 64
+#define FUSED
+
+static inline void widen_avx512(float *dst, const uint16_t *src)
+{
+    _mm512_storeu_ps(dst, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)src)));
+}
+
+static inline void narrow_avx512(uint16_t *dst, const float *src)
+{
+    _mm256_storeu_si256((__m256i_u *)dst, _mm512_cvtps_ph(_mm512_loadu_ps(src), _MM_FROUND_TO_NEAREST_INT));
+}
+#define WIDEN_F16 widen_avx512
+#define NARROW_F16 narrow_avx512
+
+#define VFMA32(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+/* these instructions give the second operand when one is NaN */
+#define VLOW32(limit, x) ((vf)_mm512_min_ps((__m512)(limit), (__m512)(x)))
+#define VHIGH32(limit, x) ((vf)_mm512_max_ps((__m512)(limit), (__m512)(x)))
+
+#include "engine/kernels/pointwise_kernel.inc"

@@ -1,0 +1,28 @@
+/* pointwise_neon.c - the kernels for 64-bit ARM. */
+#include <arm_neon.h>
+#include <stdint.h>
+
+#define ISA neon
+#define ISA_NAME "neon"
+#define VB 16
+#define FUSED
+
+static inline void widen_neon(float *dst, const uint16_t *src)
+{
+    for (int i = 0; i < 16; i += 4)
+        vst1q_f32(dst + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(src + i))));
+}
+
+static inline void narrow_neon(uint16_t *dst, const float *src)
+{
+    for (int i = 0; i < 16; i += 4)
+        vst1_u16(dst + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i))));
+}
+#define WIDEN_F16 widen_neon
+#define NARROW_F16 narrow_neon
+
+#define VFMA32(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define VLOW32(limit, x) ((vf)vminq_f32((float32x4_t)(limit), (float32x4_t)(x)))
+#define VHIGH32(limit, x) ((vf)vmaxq_f32((float32x4_t)(limit), (float32x4_t)(x)))
+
+#include "engine/kernels/pointwise_kernel.inc"

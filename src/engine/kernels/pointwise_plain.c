@@ -1,0 +1,5 @@
+/* pointwise_plain.c - the kernels for any machine, as the compiler makes them. */
+#define ISA plain
+#define ISA_NAME "plain"
+#define VB 16
+#include "engine/kernels/pointwise_kernel.inc"

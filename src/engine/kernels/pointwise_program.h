@@ -1,0 +1,70 @@
+/* pointwise_program.h - a chain as it is run, between the builder, the lowering of nodes and the walk over memory. */
+#ifndef TAP_ENGINE_POINTWISE_PROGRAM_H
+#define TAP_ENGINE_POINTWISE_PROGRAM_H
+
+#include "engine/kernels/pointwise.h"
+#include "engine/kernels/pointwise_block.h"
+
+enum {
+    TAP_PW_MAX_STEPS = 320,
+    TAP_PW_MAX_SLOTS = 480,
+    TAP_PW_MAX_BLOCK = 1024 /* elements */
+};
+
+typedef enum tap__pw_slot_kind { TAP_PW_LOADED, TAP_PW_CONSTANT, TAP_PW_COMPUTED } tap__pw_slot_kind;
+
+typedef struct tap__pw_slot {
+    tap__pw_slot_kind kind;
+    tap__pw_type type;
+    tap__number number; /* CONSTANT */
+} tap__pw_slot;
+
+/* What a node's input or result is inside the program: the values of dtype, held in a slot. */
+typedef struct tap__pw_value {
+    uint16_t slot;
+    tap_dtype dtype;
+} tap__pw_value;
+
+/* A program while nodes are being added to it. */
+typedef struct tap__pw_builder {
+    const tap__pw_kernels *kernels;
+    const tap__sleef *sleef;
+    int nsteps, nslots;
+    bool failed; /* something is not supported, or too much */
+    tap__pw_step nowhere; /* what is written after a failure */
+    tap__pw_step steps[TAP_PW_MAX_STEPS];
+    tap__pw_slot slots[TAP_PW_MAX_SLOTS];
+    struct {
+        tap__pw_value from, to;
+    } casts[64]; /* made already */
+    int ncasts;
+} tap__pw_builder;
+
+/* false for a dtype that blocks do not hold. */
+bool tap__pw_type_of(tap_dtype dtype, tap__pw_type *type);
+size_t tap__pw_type_size(tap__pw_type type);
+
+void tap__pw_builder_init(tap__pw_builder *b);
+uint16_t tap__pw_add_slot(tap__pw_builder *b, tap__pw_slot_kind kind, tap__pw_type type);
+/* Adds one node: in[k] for each input that is a tensor. inner: later nodes use the result, so it is rounded to its
+ * dtype in the block; else its store does that. The result is meaningless when b->failed is set. */
+tap__pw_value tap__pw_lower(tap__pw_builder *b, const tap__call *call, const tap__pw_value *in, bool inner);
+
+/* --------------------------------------------------------------------------------------------- walks over memory */
+
+/* Sizes and strides of one operand in the order of iteration, innermost first. */
+typedef struct tap__pw_layout {
+    int ndim;
+    int64_t size[TAP_ENGINE_MAX_NDIM], stride[TAP_ENGINE_MAX_NDIM];
+} tap__pw_layout;
+
+/* n elements of `bytes` bytes from the index `first` on, packed into dst; and back. */
+void tap__pw_gather(void *dst, const void *src, size_t bytes, const tap__pw_layout *layout, int64_t first, int64_t n);
+void tap__pw_scatter(void *dst, const void *src, size_t bytes, const tap__pw_layout *layout, int64_t first, int64_t n);
+/* rows by columns elements whose strides are given; packed row after row in the block. */
+void tap__pw_gather_tile(void *dst, const void *src, size_t bytes, int64_t rows, int64_t columns, int64_t row_stride,
+                         int64_t column_stride);
+void tap__pw_scatter_tile(void *dst, const void *src, size_t bytes, int64_t rows, int64_t columns, int64_t row_stride,
+                          int64_t column_stride);
+
+#endif

@@ -1,0 +1,12 @@
+/* strided.h - copies between two layouts of the same elements, broadcast or not, without changing them. */
+#ifndef TAP_ENGINE_STRIDED_H
+#define TAP_ENGINE_STRIDED_H
+
+#include "engine/kernel.h"
+
+/* item: bytes of one element (1, 2, 4, 8 or 16). Strides in elements; a stride of 0 in src repeats. ndim at most
+ * TAP_ENGINE_MAX_NDIM. call says how many threads may be used. */
+void tap__strided_copy(const tap__call *call, size_t item, int ndim, const int64_t *size, const int64_t *dst_stride,
+                       void *dst, const int64_t *src_stride, const void *src);
+
+#endif

@@ -1,0 +1,338 @@
+/* plan.c - sizes, kernels and who runs what: the first half of planning. */
+#include "engine/plan.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <string.h>
+
+enum { BLOCK_BYTES = 65536 };
+
+typedef struct tap__plan_block {
+    struct tap__plan_block *next;
+    size_t used, size;
+    _Alignas(64) char bytes[];
+} tap__plan_block;
+
+void *tap__plan_alloc(tap__plan *plan, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count ? count : 1, size, &bytes) || bytes > SIZE_MAX / 2)
+        return NULL;
+    bytes = (bytes + 15) & ~(size_t)15;
+    tap__plan_block *block = plan->blocks;
+    if (!block || bytes > block->size - block->used) {
+        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        block = tap__alloc(sizeof *block + room);
+        if (!block)
+            return NULL;
+        *block = (tap__plan_block){.next = plan->blocks, .size = room};
+        plan->blocks = block;
+    }
+    void *at = block->bytes + block->used;
+    block->used += bytes;
+    memset(at, 0, bytes);
+    return at;
+}
+
+void tap__plan_free(tap__plan *plan, int32_t nnodes)
+{
+    if (!plan)
+        return;
+    for (int32_t i = 0; i < plan->nsteps; i++)
+        tap__pw_free(plan->steps[i].chain);
+    for (int32_t i = 0; plan->calls && i < nnodes; i++) {
+        tap__call *call = &plan->calls[i];
+        if (call->op && call->op->kernel && call->op->kernel->release && !plan->on_host[i])
+            call->op->kernel->release(call);
+    }
+    while (plan->blocks) {
+        tap__plan_block *next = plan->blocks->next;
+        tap__free(plan->blocks);
+        plan->blocks = next;
+    }
+    tap__free(plan);
+}
+
+/* --------------------------------------------------------------------------------------------------------- sizes */
+
+static void concrete_value(const tap__plan *plan, const tap__value *value, tap__operand *out)
+{
+    *out = (tap__operand){.dtype = value->dtype, .ndim = -1};
+    if (value->type != TAP_SPEC_TENSOR || value->inferred)
+        return;
+    for (int32_t i = 0; i < value->ndim; i++) {
+        if (!plan->have[value->size[i]] || !plan->have[value->stride[i]])
+            return;
+        out->size[i] = plan->syms[value->size[i]];
+        out->stride[i] = plan->syms[value->stride[i]];
+        if (out->size[i] < 0)
+            return;
+    }
+    out->ndim = value->ndim;
+}
+
+static void contiguous_strides(tap__operand *operand)
+{
+    int64_t step = 1;
+    for (int i = operand->ndim - 1; i >= 0; i--) {
+        operand->stride[i] = step;
+        step *= operand->size[i] > 0 ? operand->size[i] : 1;
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- calls */
+
+static bool concrete_source(const tap__plan *plan, const tap__source *source, tap__operand *out)
+{
+    switch (source->kind) {
+    case TAP__SOURCE_NONE: *out = (tap__operand){.dtype = TAP_DTYPE_NONE}; return true;
+    case TAP__SOURCE_VALUE: *out = plan->values[source->value]; return out->ndim >= 0;
+    case TAP__SOURCE_NUMBER:
+        *out = (tap__operand){.is_number = true, .number = source->number};
+        out->dtype = source->number.kind == 'B'   ? TAP_BOOL
+                     : source->number.kind == 'I' ? TAP_I64
+                     : source->number.kind == 'F' ? TAP_F64
+                                                  : TAP_C128;
+        return true;
+    case TAP__SOURCE_SYM:
+        *out = (tap__operand){.is_number = true, .dtype = TAP_I64};
+        if (!plan->have[source->sym])
+            return false;
+        out->number = (tap__number){.kind = 'I', .i = plan->syms[source->sym], .re = (double)plan->syms[source->sym]};
+        return true;
+    }
+    return false;
+}
+
+/* 1: done, 0: a symbol is not known here, -1: no memory */
+static int concrete_attr(tap__plan *plan, const tap__attr_source *from, tap__attr *out)
+{
+    *out = from->fixed;
+    if (!from->syms)
+        return 1;
+    if (out->type == TAP_ATTR_INTS) {
+        int64_t *ints = tap__plan_alloc(plan, (size_t)out->count, sizeof *ints);
+        if (!ints)
+            return -1;
+        for (int i = 0; i < out->count; i++) {
+            if (from->syms[i] >= 0 && !plan->have[from->syms[i]])
+                return 0;
+            ints[i] = from->syms[i] >= 0 ? plan->syms[from->syms[i]] : out->ints[i];
+        }
+        out->ints = ints;
+        return 1;
+    }
+    if (!plan->have[from->syms[0]])
+        return 0;
+    out->i = plan->syms[from->syms[0]];
+    out->f = (double)out->i;
+    out->scalar = (tap__number){.kind = 'I', .i = out->i, .re = out->f};
+    return 1;
+}
+
+/* Fills plan->calls[index]; *fits is false when something about it is not known here. */
+static tap_status make_call(tap__planning *self, int32_t index, bool *fits, tap_error *err)
+{
+    tap__plan *plan = self->plan;
+    const tap__node *node = &self->graph->nodes[index];
+    tap__call *call = &plan->calls[index];
+    int nattrs = node->op->nparams - node->op->ninputs;
+    *call = (tap__call){.op = node->op, .name = node->name, .nin = node->nsources, .nout = node->nvalues,
+                        .threads = self->in->threads};
+    call->in = tap__plan_alloc(plan, (size_t)call->nin, sizeof *call->in);
+    call->out = tap__plan_alloc(plan, (size_t)call->nout, sizeof *call->out);
+    tap__attr *attrs = tap__plan_alloc(plan, (size_t)nattrs, sizeof *attrs);
+    call->attrs = attrs;
+    if (!call->in || !call->out || !attrs)
+        return tap_fail_nomem(err);
+    *fits = false;
+    for (int i = 0; i < call->nin; i++)
+        if (!concrete_source(plan, &node->sources[i], &call->in[i]))
+            return TAP_OK;
+    for (int i = 0; i < nattrs; i++) {
+        int done = concrete_attr(plan, &node->attrs[i], &attrs[i]);
+        if (done < 0)
+            return tap_fail_nomem(err);
+        if (!done)
+            return TAP_OK;
+    }
+    bool infer = false;
+    for (int i = 0; i < call->nout; i++) {
+        const tap__value *value = &self->graph->values[node->first_value + i];
+        call->out[i] = plan->values[node->first_value + i];
+        if (value->type == TAP_SPEC_NONE)
+            call->out[i] = (tap__operand){.dtype = TAP_DTYPE_NONE};
+        else if (value->inferred)
+            infer = true;
+        else if (call->out[i].ndim < 0)
+            return TAP_OK;
+    }
+    if (infer) {
+        if (!node->op->shape)
+            return tap_fail(err, TAP_E_INVALID, "node %s: operator %s has no shape rule; give the sizes of its outputs",
+                            node->name, node->op->name);
+        TAP_TRY(node->op->shape(call, err));
+        for (int i = 0; i < call->nout; i++) {
+            contiguous_strides(&call->out[i]);
+            plan->values[node->first_value + i] = call->out[i];
+        }
+    }
+    *fits = true;
+    return TAP_OK;
+}
+
+static tap_status prepare_node(tap__planning *self, int32_t index, tap_error *err)
+{
+    tap__plan *plan = self->plan;
+    const tap__node *node = &self->graph->nodes[index];
+    plan->on_host[index] = true;
+    if (!self->in->native[index])
+        return TAP_OK;
+    bool fits = false;
+    TAP_TRY(make_call(self, index, &fits, err));
+    if (!fits)
+        return TAP_OK;
+    if (node->op->kind == TAP_OP_KERNEL && node->op->kernel->prepare) {
+        tap_status status = node->op->kernel->prepare(&plan->calls[index], err);
+        if (status == TAP_E_UNSUPPORTED)
+            return TAP_OK;
+        TAP_TRY(status);
+    }
+    plan->on_host[index] = false;
+    return TAP_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------- who holds what */
+
+/* Which values the host must hold, and so which views it must make. Back to front: a view the host makes needs its
+ * base held too. */
+static void find_boxed(tap__planning *self)
+{
+    const tap_graph *graph = self->graph;
+    bool every = self->in->flags & TAP_ENGINE_EVERY_NODE;
+    for (int32_t v = 0; v < graph->nvalues; v++)
+        self->boxed[v] = graph->values[v].is_output || every;
+    for (int32_t n = self->end; n < graph->nnodes; n++) /* later segments */
+        for (int32_t i = 0; i < graph->nodes[n].nuses; i++)
+            self->boxed[graph->nodes[n].uses[i]] = true;
+    for (int32_t n = self->end - 1; n >= self->first; n--) {
+        const tap__node *node = &graph->nodes[n];
+        bool observed = node->flags & TAP_CALL_OBSERVE, held = false;
+        for (int32_t i = 0; i < node->nvalues; i++) {
+            self->boxed[node->first_value + i] |= observed;
+            held |= self->boxed[node->first_value + i];
+        }
+        if (node->op->kind == TAP_OP_VIEW && held)
+            self->plan->on_host[n] = true;
+        if (self->plan->on_host[n])
+            for (int32_t i = 0; i < node->nuses; i++)
+                self->boxed[node->uses[i]] = true;
+    }
+}
+
+static void find_roots(tap__planning *self)
+{
+    const tap_graph *graph = self->graph;
+    tap__plan *plan = self->plan;
+    for (int32_t v = 0; v < graph->nvalues; v++)
+        self->root[v] = v;
+    for (int32_t n = self->first; n < self->end; n++) {
+        const tap__node *node = &graph->nodes[n];
+        if (plan->on_host[n] || node->op->kind != TAP_OP_VIEW)
+            continue;
+        int32_t from = node->sources[0].value;
+        const tap__value *base = &graph->values[from];
+        int64_t base_item = tap_dtype_describe(base->dtype)->bytes;
+        for (int32_t i = 0; i < node->nvalues; i++) {
+            const tap__value *value = &graph->values[node->first_value + i];
+            int64_t item = tap_dtype_describe(value->dtype)->bytes;
+            self->root[node->first_value + i] = self->root[from];
+            self->offset[node->first_value + i] = self->offset[from] + plan->syms[value->offset] * item -
+                                                  plan->syms[base->offset] * base_item;
+        }
+    }
+}
+
+/* A view needs the offsets of both ends; one that lacks them is made by the host. */
+static void check_views(tap__planning *self)
+{
+    const tap_graph *graph = self->graph;
+    const bool *have = self->plan->have;
+    for (int32_t n = self->first; n < self->end; n++) {
+        const tap__node *node = &graph->nodes[n];
+        if (self->plan->on_host[n] || node->op->kind != TAP_OP_VIEW)
+            continue;
+        bool known = node->nsources > 0 && node->sources[0].kind == TAP__SOURCE_VALUE;
+        tap_sym base = known ? graph->values[node->sources[0].value].offset : -1;
+        known = known && base >= 0 && have[base];
+        for (int32_t i = 0; known && i < node->nvalues; i++) {
+            tap_sym offset = graph->values[node->first_value + i].offset;
+            known = offset >= 0 && have[offset];
+        }
+        self->plan->on_host[n] = !known;
+    }
+}
+
+static tap_status allocate(tap__planning *self, tap_error *err)
+{
+    tap__plan *plan = self->plan;
+    size_t values = (size_t)self->graph->nvalues, nodes = (size_t)self->graph->nnodes;
+    size_t syms = (size_t)self->graph->syms.count, symbols = (size_t)self->graph->syms.nsymbols;
+    plan->symbols = tap__plan_alloc(plan, symbols, sizeof *plan->symbols);
+    plan->syms = tap__plan_alloc(plan, syms, sizeof *plan->syms);
+    plan->have = tap__plan_alloc(plan, syms, sizeof *plan->have);
+    plan->values = tap__plan_alloc(plan, values, sizeof *plan->values);
+    plan->on_host = tap__plan_alloc(plan, nodes, sizeof *plan->on_host);
+    tap__call *calls = tap__plan_alloc(plan, nodes, sizeof *calls);
+    self->root = tap__plan_alloc(plan, values, sizeof *self->root);
+    self->offset = tap__plan_alloc(plan, values, sizeof *self->offset);
+    self->boxed = tap__plan_alloc(plan, values, sizeof *self->boxed);
+    self->stored = tap__plan_alloc(plan, values, sizeof *self->stored);
+    self->last_use = tap__plan_alloc(plan, values, sizeof *self->last_use);
+    self->made_by = tap__plan_alloc(plan, values, sizeof *self->made_by);
+    if (!plan->symbols || !plan->syms || !plan->have || !plan->values || !plan->on_host || !calls || !self->root ||
+        !self->offset || !self->boxed || !self->stored || !self->last_use || !self->made_by)
+        return tap_fail_nomem(err);
+    memset(plan->on_host, true, nodes);
+    plan->calls = calls;
+    return TAP_OK;
+}
+
+static tap_status make(tap__planning *self, tap_error *err)
+{
+    const tap_graph *graph = self->graph;
+    tap__plan *plan = self->plan;
+    TAP_TRY(allocate(self, err));
+    memcpy(plan->symbols, self->in->symbols, (size_t)graph->syms.nsymbols * sizeof *plan->symbols);
+    tap__syms_eval(&graph->syms, self->in->symbols, self->in->known, plan->syms, plan->have);
+    for (int32_t v = 0; v < graph->nvalues; v++)
+        concrete_value(plan, &graph->values[v], &plan->values[v]);
+    for (int32_t n = self->first; n < self->end; n++)
+        TAP_TRY(prepare_node(self, n, err));
+    check_views(self);
+    find_boxed(self);
+    find_roots(self);
+    TAP_TRY(tap__plan_steps(self, err));
+    return tap__plan_memory(self, err);
+}
+
+tap_status tap__plan_make(const tap__plan_input *input, tap__plan **out, tap_error *err)
+{
+    tap__plan *plan = tap__calloc(1, sizeof *plan);
+    *out = NULL;
+    if (!plan)
+        return tap_fail_nomem(err);
+    plan->segment = input->segment;
+    plan->threads = input->threads;
+    tap__planning self = {.in = input, .plan = plan, .graph = input->graph,
+                          .first = input->segments[input->segment].first,
+                          .end = input->segments[input->segment].end};
+    tap_status status = make(&self, err);
+    if (status != TAP_OK) {
+        tap__plan_free(plan, input->graph->nnodes);
+        return status;
+    }
+    *out = plan;
+    return TAP_OK;
+}

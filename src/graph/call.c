@@ -1,0 +1,41 @@
+/* call.c - small questions a kernel or a shape rule asks of its call. */
+#include "graph/call.h"
+
+#include <string.h>
+
+const tap__attr *tap__call_attr(const tap__call *call, const char *name)
+{
+    static const tap__attr none;
+    const tap_op *op = call->op;
+    for (int i = op->ninputs; i < op->nparams; i++)
+        if (strcmp(op->params[i].name, name) == 0)
+            return &call->attrs[i - op->ninputs];
+    return &none;
+}
+
+int64_t tap__operand_count(const tap__operand *operand)
+{
+    int64_t count = 1;
+    for (int i = 0; i < operand->ndim; i++)
+        count *= operand->size[i];
+    return count;
+}
+
+bool tap__operand_is_contiguous(const tap__operand *operand)
+{
+    int64_t expected = 1;
+    for (int i = operand->ndim - 1; i >= 0; i--) {
+        if (operand->size[i] == 0)
+            return true;
+        if (operand->size[i] != 1 && operand->stride[i] != expected)
+            return false;
+        expected *= operand->size[i];
+    }
+    return true;
+}
+
+tap_tensor tap__operand_view(const tap__operand *operand, void *data)
+{
+    return (tap_tensor){.data = data, .dtype = operand->dtype, .ndim = operand->ndim, .shape = operand->size,
+                        .strides = operand->stride};
+}

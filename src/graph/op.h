@@ -1,0 +1,88 @@
+/* op.h - the one table of operators (ops.def), as data: what each takes, what it gives, how it is run. Builders,
+ * documentation, printers and checks are all made from it. Nothing here allocates after the first use. */
+#ifndef TAP_GRAPH_OP_H
+#define TAP_GRAPH_OP_H
+
+#include "tensortap/tensortap.h"
+
+enum { TAP_OP_MAX_PARAMS = 24, TAP_OP_MAX_OUTPUTS = 12 };
+
+/* How a node of the operator is carried out. */
+typedef enum tap_op_kind {
+    TAP_OP_DATA,      /* a graph input */
+    TAP_OP_CONST,     /* a value kept in the graph */
+    TAP_OP_OUTPUT,    /* the graph's results */
+    TAP_OP_VIEW,      /* the same memory seen with other sizes, strides and offset: no work at all */
+    TAP_OP_POINTWISE, /* one value from values at the same place: fused into block programs (kernels/pointwise.h) */
+    TAP_OP_KERNEL,    /* a kernel of its own (engine/kernel.h) */
+    TAP_OP_DIALECT,   /* written by converters made for other engines; lowered to the kinds above */
+    TAP_OP_HOST       /* run by the framework that made the graph */
+} tap_op_kind;
+
+typedef enum tap_attr_type {
+    TAP_ATTR_INT,
+    TAP_ATTR_FLOAT,
+    TAP_ATTR_BOOL,
+    TAP_ATTR_SCALAR, /* a number of any type: bool, int, float or complex; its own type matters */
+    TAP_ATTR_DTYPE,
+    TAP_ATTR_STR,
+    TAP_ATTR_INTS,
+    TAP_ATTR_FLOATS,
+    TAP_ATTR_BOOLS
+} tap_attr_type;
+
+typedef enum tap_param_kind {
+    TAP_PARAM_INPUT,    /* "x": a tensor, or a number where a pointwise operator takes one */
+    TAP_PARAM_OPTIONAL, /* "x?": may be left out */
+    TAP_PARAM_LIST,     /* "x*": any number of tensors, the last input; items may be left out */
+    TAP_PARAM_ATTR      /* "name:type", "name:type=default", "name:type?" (may be none) */
+} tap_param_kind;
+
+typedef struct tap_param {
+    char name[24];
+    tap_param_kind kind;
+    tap_attr_type type;   /* ATTR */
+    bool optional;        /* ATTR: none is allowed */
+    bool has_default;
+    char text[16];        /* the default as written */
+} tap_param;
+
+/* One number for each POINTWISE row: TAP_PW_Add ... */
+typedef enum tap__pw_code {
+    TAP_PW_NONE,
+#define POINTWISE(name, ...) TAP_PW_##name,
+#include "graph/ops.def"
+    TAP_PW_END
+} tap__pw_code;
+
+struct tap__call;
+struct tap__kernel;
+/* Sizes of the outputs from those of the inputs, all concrete: fills call->out[i] (dtype, ndim, sizes). */
+typedef tap_status (*tap_shape_rule)(struct tap__call *call, tap_error *err);
+
+typedef struct tap_op {
+    const char *name;       /* "Add" */
+    const char *ge;         /* the GE operator of the same meaning, NULL: none */
+    tap_op_kind kind;
+    int nparams, ninputs;   /* inputs come first; a LIST counts as one */
+    int noutputs;           /* -1: as many as the node says */
+    tap_param params[TAP_OP_MAX_PARAMS];
+    char outputs[TAP_OP_MAX_OUTPUTS][16];
+    const char *dtypes;     /* kinds of element its inputs may have, of "BUIFC"; NULL: any */
+    tap_shape_rule shape;   /* NULL: not known from the inputs alone */
+    const struct tap__kernel *kernel; /* KERNEL */
+    tap__pw_code code;      /* POINTWISE */
+    const char *doc;        /* one line */
+    const struct tap_op_desc *user; /* of an operator that is not ours; NULL: in the table */
+} tap_op;
+
+/* By our name; NULL if there is none. Thread-safe. */
+const tap_op *tap__op_find(const char *name);
+const tap_op *tap__op_find_ge(const char *ge_name);
+/* In the order of the table; NULL past its end. */
+const tap_op *tap__op_at(int index);
+/* Adds an operator that is not in the table (a library of the user's); fails with E_EXISTS for a name taken. desc and
+ * its texts live as long as the process. */
+tap_status tap__op_add(const tap_op_desc *desc, tap_shape_rule shape, const struct tap__kernel *kernel, tap_error *err);
+
+#endif

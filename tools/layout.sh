@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Lays the Python package out of a build with -DTAP_PYTHON=ON, for PYTHONPATH: quicker than a wheel while working.
+#     tools/layout.sh BUILD_DIR OUT_DIR
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$(cd "$1" && pwd)
+mkdir -p "$2/tensortap/_bin"
+cp -r "$root"/python/tensortap/* "$2/tensortap/"
+rm -f "$2"/tensortap/*.c "$2"/tensortap/*.h
+cp "$build"/_core.abi3.so "$2/tensortap/"
+cp "$build"/tensortap "$2/tensortap/_bin/"
