@@ -15,16 +15,16 @@ def text(value: str) -> str:
     'a%3Bb'
     """
     if not value.isascii() or "\0" in value:
-        value = _clean(value)
+        value = clean(value)
     return value.replace("%", "%25").replace(";", "%3B")
 
 
-def _clean(value: str) -> str:
+def clean(value: str) -> str:
     """What an operator's str cannot hold, written as C does in eager."""
     return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-_clean._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while it is traced
+clean._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo runs it rather than trace it
 
 
 def constant(value: Any, name: str) -> str:

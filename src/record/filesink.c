@@ -145,7 +145,7 @@ void tap__filesink_flush(tap_filesink *sink, bool force)
     tap_status status = sink->layout->collect_flush(sink->collector, now, force, &err);
     if (status != TAP_OK && !sink->told)
         tap__ring_report(sink->ring, err.message);
-    sink->told = status != TAP_OK;
+    sink->told = sink->told || status != TAP_OK;
     if (force)
         release(sink); /* also after a failure: the collector keeps trying, and producers must not hang */
 }
