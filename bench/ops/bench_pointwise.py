@@ -108,8 +108,10 @@ def main() -> None:
             eager = min(best(clock, f, tuple(args), options.rounds) for _ in range(2))
             engine = min(best(clock, native, tuple(args), options.rounds) for _ in range(2)) - call
             worst = max(worst, (engine / eager, f"{name} {text}"))
-            print(f"{name:18} {text:>10} eager {eager * 1e6:9.0f} us  engine {engine * 1e6:9.0f} us {engine / eager:6.2f}",
-                  flush=True)
+            print(
+                f"{name:18} {text:>10} eager {eager * 1e6:9.0f} us  engine {engine * 1e6:9.0f} us {engine / eager:6.2f}",
+                flush=True,
+            )
     print(f"worst: {worst[0]:.2f} of eager, {worst[1]}")
 
 
