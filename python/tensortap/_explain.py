@@ -12,7 +12,7 @@ from . import _core, _state
 
 _SOURCE = re.compile(r"async_compile\.\w+\((.*?)'''(.*?)'''", re.DOTALL)
 _NAME = re.compile(r"\b(?:cpp|triton)_\w+")
-_TAP = re.compile(r"^(?!\s*#).*(?:torch\.ops\.tensortap\.|tensortap::)", re.MULTILINE)
+_TAP = re.compile(r"^(?!\s*#).*(?:torch\.ops\.tensortap\.\w+\.default\(|tensortap::\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
