@@ -15,7 +15,7 @@ WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.
 	-not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench lint fuzz asan tsan coverage aarch64 wheel install clean
+.PHONY: help setup build demo test test-quick bench bench-torch lint fuzz asan tsan coverage aarch64 wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -42,6 +42,10 @@ bench: $(WHEEL_STAMP) ## the speed table, beside numpy, torch and mindstudio-pro
 	@tools/stage.sh configure release
 	@cmake --build --preset release -j $(JOBS)
 	@tools/stage.sh bench
+
+bench-torch: $(WHEEL_STAMP) ## what taps cost in torch, beside mindstudio-probe
+	@tools/setup.sh bench
+	@$(PY) bench/torch/bench_torch.py
 
 lint: setup ## ruff, mypy --strict, and the rule of directories
 	@tools/stage.sh lint

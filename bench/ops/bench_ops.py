@@ -7,6 +7,7 @@ Both are measured in this process, in turn, best of several rounds; the engine's
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,10 @@ import tensortap
 from tensortap import _backend
 
 aten = torch.ops.aten
+
+
+def along(function: Callable[..., Any], axis: int, x: torch.Tensor) -> Any:
+    return function(x, axis)
 
 
 def cases(n: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
@@ -75,9 +80,10 @@ def cases(n: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     add("chain of 6", lambda a, b: torch.relu((a * 2 + b).tanh() * b - 1), x, y)
 
     for name in "sum mean amax amin prod argmax var std any all".split():
-        add(f"{name}.all", getattr(torch, name), x)
-        add(f"{name}.rows", lambda a, f=getattr(torch, name): f(a, -1), x)
-        add(f"{name}.columns", lambda a, f=getattr(torch, name): f(a, 0), x)
+        function = getattr(torch, name)
+        add(f"{name}.all", function, x)
+        add(f"{name}.rows", functools.partial(along, function, -1), x)
+        add(f"{name}.columns", functools.partial(along, function, 0), x)
     add("sum.bfloat16", lambda a: a.sum(-1), bf)
     add("norm", lambda a: torch.linalg.vector_norm(a, dim=-1), x)
     add("logsumexp", lambda a: torch.logsumexp(a, -1), x)
@@ -173,7 +179,9 @@ def main() -> None:
         with torch.no_grad():
             compiled = torch.compile(function, backend="tensortap", fullgraph=True, dynamic=False)
             compiled(*args)
-            eager, engine = measure([lambda: function(*args), lambda: compiled(*args)], options.seconds)
+            eager, engine = measure(
+                [functools.partial(function, *args), functools.partial(compiled, *args)], options.seconds
+            )
         on_host = _backend.host_targets()
         note = " host: " + ", ".join(on_host) if on_host else " <-- slower" if engine > 1.2 * eager else ""
         (host if on_host else missed if engine > 1.2 * eager else []).append(name)

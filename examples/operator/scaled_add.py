@@ -5,9 +5,8 @@
 
 import sys
 
-import torch
-
 import tensortap
+import torch
 
 library = torch.library.Library("example", "DEF")
 library.define("scaled_add(Tensor x, Tensor other, float factor=1.0) -> Tensor")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._explain import Explained, explain
 from ._onimport import when_imported as _when_imported
 from ._printing import print
 from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
@@ -31,6 +32,7 @@ __all__ = [
     "CheckError",
     "Counts",
     "Error",
+    "Explained",
     "Mapping",
     "Problem",
     "Record",
@@ -44,6 +46,7 @@ __all__ = [
     "counters",
     "current",
     "declare",
+    "explain",
     "flush",
     "load_library",
     "messages",

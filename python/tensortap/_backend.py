@@ -20,8 +20,8 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
-from ._observe import Observer, Profile, checker, tapper
 from ._engine_options import Options
+from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
 
 _ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN, _EQ, _LT, _LE, _AND, _OR = range(13)
@@ -77,7 +77,6 @@ class _Reader:
         self.inputs: list[_core.Ref] = []
         self.outputs: tuple[Any, ...] = ()
         self.symbols: dict[sympy.Basic, int | None] = {}
-        self.known: set[sympy.Symbol] = set()
         self.unnamed = 0
 
     # ------------------------------------------------------------------------------------------------------- sizes
@@ -185,7 +184,7 @@ class _Reader:
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if isinstance(value, torch.Tensor):
-            self.refs[node] = self.graph.input(node.name, self.spec(value.detach()), value)
+            self.refs[node] = self.graph.input(node.name, self.spec(value), value)
         else:
             self.refs[node] = value
 
@@ -195,6 +194,8 @@ class _Reader:
             return node.target is not torch.ops.aten._local_scalar_dense.default
         if not isinstance(value, torch.SymInt) or node.meta.get("unbacked_bindings"):
             return False
+        if not value.node.expr.free_symbols <= self.symbols.keys():
+            return False  # a symbol nobody has seen before is born here
         return self.size(value) is not None
 
     def call_function(self, node: torch.fx.Node) -> None:

@@ -30,8 +30,8 @@ int value_init(void);
 /* Raised by tree_build for a stand-in: a graph is being traced. */
 extern PyObject *traced_type;
 
-/* A plain torch tensor in CPU memory, in place; valid while the object lives. 1: done; 0: it is something else (another
- * device, a conjugate view); -1 with an exception. */
+/* A plain torch tensor, in place; valid while the object lives. 1: done; 2: done, but its memory is another device's; 0:
+ * it is something else (a conjugate view, a number); -1 with an exception. */
 int tensor_view(PyObject *tensor, tap_tensor *out);
 
 /* UTF-8 of a str, NUL-terminated; *owner (may become NULL) keeps it alive. Lone surrogates and NUL bytes, which the

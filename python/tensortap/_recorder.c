@@ -2,6 +2,7 @@
  * arguments are read by hand, nothing is allocated for a plain array, and with no recorder it is one test. */
 #include "_core.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -177,10 +178,13 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
     return 0;
 }
 
-/* File names of code objects seen; a newcomer takes the place of an older one. */
+/* Places in code seen: a code object and an instruction of it give a file and a line. Finding the line means to walk a
+ * table of the whole function, so it is kept; a newcomer takes the place of an older one. */
 static struct {
     PyObject *code, *filename;
-} sources[64];
+    int instruction, line;
+} sources[256];
+static int (*frame_instruction)(PyFrameObject *frame); /* PyFrame_GetLasti: not in the limited API, Python 3.11 and later */
 
 static void fill_source(tap_save_info *info)
 {
@@ -188,8 +192,9 @@ static void fill_source(tap_save_info *info)
     PyObject *code = frame ? (PyObject *)PyFrame_GetCode(frame) : NULL;
     if (!code)
         return;
-    size_t at = ((uintptr_t)code >> 5) % 64;
-    if (sources[at].code != code) {
+    int instruction = frame_instruction ? frame_instruction(frame) : -1;
+    size_t at = (((uintptr_t)code >> 5) + (size_t)(unsigned)instruction) % 256;
+    if (sources[at].code != code || sources[at].instruction != instruction) {
         PyObject *filename = PyObject_GetAttrString(code, "co_filename");
         if (!filename || !PyUnicode_AsUTF8AndSize(filename, NULL)) {
             PyErr_Clear();
@@ -201,9 +206,11 @@ static void fill_source(tap_save_info *info)
         Py_XDECREF(sources[at].filename);
         sources[at].code = Py_NewRef(code);
         sources[at].filename = filename;
+        sources[at].instruction = instruction;
+        sources[at].line = PyFrame_GetLineNumber(frame);
     }
     info->source = PyUnicode_AsUTF8AndSize(sources[at].filename, NULL);
-    info->line = PyFrame_GetLineNumber(frame);
+    info->line = frame_instruction ? sources[at].line : PyFrame_GetLineNumber(frame);
     Py_DECREF(code);
 }
 
@@ -870,6 +877,7 @@ int recorder_init(PyObject *module)
     for (int i = 0; i < K_COUNT; i++)
         if (!(keywords[i] = PyUnicode_InternFromString(KEYWORDS[i])))
             return -1;
+    memcpy(&frame_instruction, &(void *){dlsym(RTLD_DEFAULT, "PyFrame_GetLasti")}, sizeof frame_instruction);
     if (!(str_exporting = PyUnicode_InternFromString("_is_exporting_flag")))
         return -1;
     recorder_type = PyType_FromSpec(&recorder_spec);

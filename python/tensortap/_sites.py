@@ -14,7 +14,17 @@ def text(value: str) -> str:
     >>> text("a;b")
     'a%3Bb'
     """
+    if not value.isascii() or "\0" in value:
+        value = clean(value)
     return value.replace("%", "%25").replace(";", "%3B")
+
+
+def clean(value: str) -> str:
+    """What an operator's str cannot hold, written as C does in eager."""
+    return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+clean._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo runs it rather than trace it
 
 
 def constant(value: Any, name: str) -> str:

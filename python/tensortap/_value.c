@@ -212,12 +212,12 @@ int tensor_view(PyObject *tensor, tap_tensor *out)
         PyErr_Clear(); /* a conjugate or negated view */
         return 0;
     }
-    if (dl.device.type != DL_CPU || dl.ndim > TAP_MAX_NDIM)
+    if (dl.ndim > TAP_MAX_NDIM)
         return 0;
     *out = (tap_tensor){.data = (char *)dl.data + dl.byte_offset, .ndim = dl.ndim, .shape = dl.shape,
                         .strides = dl.strides,
                         .dtype = tap_dtype_from_dlpack(dl.dtype.code, dl.dtype.bits, dl.dtype.lanes)};
-    return out->dtype != TAP_DTYPE_NONE;
+    return out->dtype == TAP_DTYPE_NONE ? 0 : dl.device.type == DL_CPU ? 1 : 2;
 }
 
 static tap_dtype array_dtype(char kind, int size)

@@ -1,5 +1,6 @@
 /* dnn_job.c - a primitive with the copies around it. Operands that lie as the primitive wants them are used in place;
- * others pass through scratch. Elements that repeat (strides of zero) or overlap are gathered by our own copy first. */
+ * others pass through scratch. Elements that repeat (strides of zero) or overlap are gathered by our own copy first, and
+ * float16 and bfloat16 become float32 there, since oneDNN's own conversion is slow where it has no code for them. */
 #include "base/memory.h"
 #include "base/status.h"
 #include "engine/blas.h"
@@ -9,7 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { MAX_STEPS = 12, MAX_PLACES = 40, MAX_ARGS = 6, NO_ROLE = -1 };
+enum { MAX_STEPS = 16, MAX_PLACES = 40, MAX_ARGS = 6, NO_ROLE = -1 };
 
 /* Memory with a layout: an operand's own, or at an offset of the scratch. */
 typedef struct place {
@@ -19,12 +20,20 @@ typedef struct place {
 } place;
 
 typedef struct step {
-    tap__dnn_primitive *primitive; /* NULL: gather */
+    tap__dnn_primitive *primitive; /* NULL: our own copy between an operand and the scratch at `offset` */
     int nargs, arg[MAX_ARGS], place[MAX_ARGS];
-    tap__dnn_tensor gather;        /* of role `from`, to the scratch at `offset` */
-    int from;
+    tap__dnn_tensor outer, inner;  /* the operand; its version in the scratch */
+    int role;
+    bool back;                     /* from the scratch to the operand */
     size_t offset;
 } step;
+
+/* An operand as oneDNN is shown it: in its own memory (role) or staged in the scratch. */
+typedef struct stage {
+    tap__dnn_tensor tensor;
+    int role;
+    size_t offset;
+} stage;
 
 /* What oneDNN wants per execution in flight. */
 typedef struct context {
@@ -63,15 +72,22 @@ static void add_arg(step *self, int arg, int where)
     self->place[self->nargs++] = where;
 }
 
-/* Row-major, of the same dtype and sizes. */
-static tap__dnn_tensor dense(const tap__dnn_tensor *tensor)
+/* Of the same sizes without gaps, the dimensions in the same order. */
+static tap__dnn_tensor dense(const tap__dnn_tensor *tensor, int32_t dtype)
 {
     tap__dnn_tensor out = *tensor;
+    bool done[TAP_DNN_MAX_NDIM] = {false};
     int64_t stride = 1;
     out.any = 0;
-    for (int i = out.ndim - 1; i >= 0; i--) {
-        out.stride[i] = stride;
-        stride *= out.size[i];
+    out.dtype = dtype;
+    for (int n = 0; n < out.ndim; n++) {
+        int next = -1;
+        for (int i = out.ndim - 1; i >= 0; i--)
+            if (!done[i] && (next < 0 || tensor->stride[i] < tensor->stride[next]))
+                next = i;
+        done[next] = true;
+        out.stride[next] = stride;
+        stride *= out.size[next];
     }
     return out;
 }
@@ -114,80 +130,83 @@ static tap_status hold(tap__dnn_job *job, const tap__dnn_desc *desc, tap__dnn_la
     return TAP_OK;
 }
 
-/* A copy between an operand and the primitive's own version of it. */
+/* A copy between an operand, perhaps staged, and the primitive's own version of it. */
 static tap_status add_copy(tap__dnn_job *job, const tap__dnn_primitive *main, tap__dnn_kind kind, int role,
-                           const tap__dnn_tensor *other, int outside_role, size_t outside_offset, size_t inside,
-                           tap_error *err)
+                           const stage *outside, size_t inside, tap_error *err)
 {
     tap__dnn_desc desc = main->desc;
     desc.of = desc.kind;
     desc.kind = kind;
     desc.role = role;
-    desc.other = *other;
+    desc.other = outside->tensor;
     tap__dnn_primitive *primitive;
     TAP_TRY(hold(job, &desc, main->layout[role], &primitive, err));
     step *self = &job->steps[job->nsteps++];
     self->primitive = primitive;
-    int from = TAP_DNN_SRC, to = TAP_DNN_DST;
-    int outside = add_place(job, primitive->layout[kind == TAP_DNN_BRING ? from : to], outside_role, outside_offset);
-    int own = add_place(job, primitive->layout[kind == TAP_DNN_BRING ? to : from], NO_ROLE, inside);
-    add_arg(self, tap__dnn_role_arg(kind, from), kind == TAP_DNN_BRING ? outside : own);
-    add_arg(self, tap__dnn_role_arg(kind, to), kind == TAP_DNN_BRING ? own : outside);
+    bool bring = kind == TAP_DNN_BRING;
+    int outer = add_place(job, primitive->layout[bring ? TAP_DNN_SRC : TAP_DNN_DST], outside->role, outside->offset);
+    int own = add_place(job, primitive->layout[bring ? TAP_DNN_DST : TAP_DNN_SRC], NO_ROLE, inside);
+    add_arg(self, tap__dnn_role_arg(kind, TAP_DNN_SRC), bring ? outer : own);
+    add_arg(self, tap__dnn_role_arg(kind, TAP_DNN_DST), bring ? own : outer);
     return TAP_OK;
 }
 
-/* Where an input's elements are once they can be described: its own memory, or gathered into the scratch. */
-static tap__dnn_tensor add_gather(tap__dnn_job *job, const tap__dnn_tensor *actual, int role, int *from, size_t *offset)
+static void add_own_copy(tap__dnn_job *job, const tap__dnn_tensor *actual, int role, const stage *staged, bool back)
 {
-    *from = role;
-    *offset = 0;
-    if (!must_gather(actual))
-        return *actual;
-    tap__dnn_tensor whole = dense(actual);
     step *self = &job->steps[job->nsteps++];
-    self->gather = *actual;
-    self->from = role;
-    self->offset = reserve(job, bytes_of(&whole));
-    *from = NO_ROLE;
-    *offset = self->offset;
-    return whole;
+    self->outer = *actual;
+    self->inner = staged->tensor;
+    self->role = role;
+    self->offset = staged->offset;
+    self->back = back;
 }
 
+static stage stage_operand(tap__dnn_job *job, const tap__dnn_tensor *actual, int role, bool result, bool converts)
+{
+    if (!converts && (result || !must_gather(actual)))
+        return (stage){*actual, role, 0};
+    stage out = {dense(actual, converts ? TAP_F32 : actual->dtype), NO_ROLE, 0};
+    out.offset = reserve(job, bytes_of(&out.tensor));
+    return out;
+}
+
+/* Everything that happens to an operand before the primitive runs. */
 static tap_status add_operand(tap__dnn_job *job, const tap__dnn_primitive *main, int role,
-                              const tap__dnn_tensor *actual, step *compute, tap_error *err)
+                              const tap__dnn_tensor *actual, step *compute, stage *outside, tap_error *err)
 {
     tap__dnn_kind kind = (tap__dnn_kind)main->desc.kind;
     bool result = tap__dnn_role_is_result(kind, role);
-    int from = role;
-    size_t offset = 0;
-    tap__dnn_tensor tensor = result ? *actual : add_gather(job, actual, role, &from, &offset);
+    bool is_read = !result || (kind == TAP_DNN_MATMUL && main->desc.beta != 0.0f);
+    bool converts = actual->dtype != TAP_F32 && main->desc.tensor[role].dtype == TAP_F32;
+    *outside = stage_operand(job, actual, role, result, converts);
+    if (outside->role == NO_ROLE && is_read)
+        add_own_copy(job, actual, role, outside, false);
     int where;
-    if (is_same_layout(&tensor, main->layout[role])) {
-        where = add_place(job, main->layout[role], from, offset);
+    if (is_same_layout(&outside->tensor, main->layout[role])) {
+        where = add_place(job, main->layout[role], outside->role, outside->offset);
     } else {
         size_t inside = reserve(job, tap__dnn()->memory_desc_get_size(main->layout[role]));
         where = add_place(job, main->layout[role], NO_ROLE, inside);
-        bool is_read = !result || (kind == TAP_DNN_MATMUL && main->desc.beta != 0.0f);
         if (is_read)
-            TAP_TRY(add_copy(job, main, TAP_DNN_BRING, role, &tensor, from, offset, inside, err));
+            TAP_TRY(add_copy(job, main, TAP_DNN_BRING, role, outside, inside, err));
     }
     add_arg(compute, tap__dnn_role_arg(kind, role), where);
     return TAP_OK;
 }
 
-static tap_status add_fetches(tap__dnn_job *job, const tap__dnn_primitive *main, const step *compute,
-                              const tap__dnn_tensor *actual, tap_error *err)
+/* And what happens to a result afterwards. */
+static tap_status add_result(tap__dnn_job *job, const tap__dnn_primitive *main, int role,
+                             const tap__dnn_tensor *actual, const step *compute, const stage *outside, tap_error *err)
 {
-    tap__dnn_kind kind = (tap__dnn_kind)main->desc.kind;
-    for (int role = 0; role < TAP_DNN_ROLES; role++) {
-        if (!main->layout[role] || !tap__dnn_role_is_result(kind, role))
-            continue;
-        for (int i = 0; i < compute->nargs; i++) {
-            const place *at = &job->places[compute->place[i]];
-            if (compute->arg[i] == tap__dnn_role_arg(kind, role) && at->role == NO_ROLE)
-                TAP_TRY(add_copy(job, main, TAP_DNN_FETCH, role, &actual[role], role, 0, at->offset, err));
-        }
+    int arg = tap__dnn_role_arg((tap__dnn_kind)main->desc.kind, role);
+    for (int i = 0; i < compute->nargs; i++) {
+        const place *at = &job->places[compute->place[i]];
+        bool direct = at->role == outside->role && at->offset == outside->offset;
+        if (compute->arg[i] == arg && !direct)
+            TAP_TRY(add_copy(job, main, TAP_DNN_FETCH, role, outside, at->offset, err));
     }
+    if (outside->role == NO_ROLE)
+        add_own_copy(job, actual, role, outside, true);
     return TAP_OK;
 }
 
@@ -232,11 +251,14 @@ static tap_status build(tap__dnn_job *job, const tap__dnn_desc *wanted, const ta
     tap__dnn_primitive *main;
     TAP_TRY(hold(job, wanted, NULL, &main, err));
     step compute = {.primitive = main};
+    stage outside[TAP_DNN_ROLES];
     for (int role = 0; role < TAP_DNN_ROLES; role++)
         if (main->layout[role])
-            TAP_TRY(add_operand(job, main, role, &actual[role], &compute, err));
+            TAP_TRY(add_operand(job, main, role, &actual[role], &compute, &outside[role], err));
     job->steps[job->nsteps++] = compute;
-    TAP_TRY(add_fetches(job, main, &compute, actual, err));
+    for (int role = 0; role < TAP_DNN_ROLES; role++)
+        if (main->layout[role] && tap__dnn_role_is_result((tap__dnn_kind)main->desc.kind, role))
+            TAP_TRY(add_result(job, main, role, &actual[role], &compute, &outside[role], err));
     add_work_areas(job);
     return open_context(job, &job->ready, err);
 }
@@ -266,11 +288,12 @@ size_t tap__dnn_job_scratch(const tap__dnn_job *job)
     return job->scratch;
 }
 
-static void run_gather(const step *self, const tap__call *call, const void *src, char *scratch)
+static void run_own_copy(const step *self, const tap__call *call, void *data, char *scratch)
 {
-    tap__dnn_tensor to = dense(&self->gather);
-    size_t item = tap_dtype_describe((tap_dtype)self->gather.dtype)->bytes;
-    tap__strided_copy(call, item, to.ndim, to.size, to.stride, scratch + self->offset, self->gather.stride, src);
+    const tap__dnn_tensor *to = self->back ? &self->outer : &self->inner, *from = self->back ? &self->inner : &self->outer;
+    char *staged = scratch + self->offset;
+    tap__strided_convert(call, (tap_dtype)to->dtype, (tap_dtype)from->dtype, to->ndim, to->size, to->stride,
+                         self->back ? data : staged, from->stride, self->back ? staged : data);
 }
 
 static tap_status run_steps(const tap__dnn_job *job, const context *with, const tap__call *call, void *const *data,
@@ -284,7 +307,7 @@ static tap_status run_steps(const tap__dnn_job *job, const context *with, const 
     for (int i = 0; i < job->nsteps; i++) {
         const step *self = &job->steps[i];
         if (!self->primitive) {
-            run_gather(self, call, data[self->from], scratch);
+            run_own_copy(self, call, data[self->role], scratch);
             continue;
         }
         tap__dnn_arg args[MAX_ARGS];

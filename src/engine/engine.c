@@ -264,6 +264,8 @@ tap_status tap_engine_begin(tap_engine *engine, void *user, tap_frame **out, tap
     frame->next = NULL;
     memset(frame->known, 0, (size_t)engine->graph->syms.nsymbols * sizeof *frame->known);
     memset(frame->symbols, 0, (size_t)engine->graph->syms.nsymbols * sizeof *frame->symbols);
+    for (int32_t i = 0; i < engine->graph->ninputs; i++)
+        frame->given[engine->graph->inputs[i]].ndim = -1;
     *out = frame;
     return TAP_OK;
 }

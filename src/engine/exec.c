@@ -79,7 +79,7 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
     tap__operand *given = &frame->given[value];
     frame->data[value] = tensor->data;
     given->ndim = -1;
-    if (spec->type != TAP_SPEC_TENSOR || spec->elsewhere)
+    if (spec->type != TAP_SPEC_TENSOR)
         return TAP_OK;
     if (tensor->dtype != spec->dtype || tensor->ndim != spec->ndim)
         return tap_fail(err, TAP_E_INVALID, "value %d is %s with %d dimensions, and the graph was made for %s with %d",
@@ -98,6 +98,8 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
         if (symbol >= 0 && !frame->known[symbol]) /* else another stride than the traced one: settled by a copy */
             TAP_TRY(bind_symbol(frame, value, spec->stride[i], given->stride[i], err));
     }
+    if (spec->elsewhere)
+        given->ndim = -1; /* strides are the host's own matter */
     return frame->plan ? settle(frame, value, err) : TAP_OK;
 }
 
@@ -332,13 +334,24 @@ static tap_status run_segment(tap_frame *frame, tap_error *err)
     return TAP_OK;
 }
 
+/* An input without elements may be left out: torch hands over nothing where a token of an effect stands in the graph. */
+static tap_status settle_input(tap_frame *frame, int32_t index, tap_error *err)
+{
+    int32_t value = frame->engine->graph->inputs[index];
+    const tap__operand *want = &frame->plan->values[value];
+    if (want->ndim >= 0 && !frame->engine->graph->values[value].elsewhere && frame->given[value].ndim < 0 &&
+        tap__operand_count(want) > 0)
+        return tap_fail(err, TAP_E_INVALID, "input %d of the graph was not given, or is no tensor in memory", (int)index);
+    return settle(frame, value, err);
+}
+
 tap_status tap_engine_run(tap_frame *frame, tap_error *err)
 {
     tap_engine *engine = frame->engine;
     for (int32_t s = 0; s < engine->nsegments; s++) {
         TAP_TRY(choose_plan(frame, s, err));
         for (int32_t i = 0; s == 0 && i < engine->graph->ninputs; i++)
-            TAP_TRY(settle(frame, engine->graph->inputs[i], err));
+            TAP_TRY(settle_input(frame, i, err));
         TAP_TRY(run_segment(frame, err));
     }
     return TAP_OK;

@@ -143,8 +143,9 @@ void tap__filesink_flush(tap_filesink *sink, bool force)
         return;
     force = force || (sink->tail_seq != sink->kept_seq && now - sink->kept_ns > KEPT_NS);
     tap_status status = sink->layout->collect_flush(sink->collector, now, force, &err);
-    if (status != TAP_OK)
+    if (status != TAP_OK && !sink->told)
         tap__ring_report(sink->ring, err.message);
+    sink->told = sink->told || status != TAP_OK;
     if (force)
         release(sink); /* also after a failure: the collector keeps trying, and producers must not hang */
 }

@@ -148,6 +148,33 @@ def test_run_eagerly_and_fusion_switch(tmp_path: pathlib.Path) -> None:
         compiled(work, fusion_config__fusion_switch_file=str(file))(x)
 
 
+def test_joint_graph(tmp_path: pathlib.Path) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1))
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (model(x) ** 2).mean()
+
+    x = torch.randn(4, 3)
+    wanted = torch.autograd.grad(loss(x) * 3, list(model.parameters()))
+    where = {"debug__graph_dump__type": "py", "debug__graph_dump__path": str(tmp_path)}
+    run = compiled(loss, experimental_config__aot_config_enable_joint_graph=True, **where)
+    result = run(x)
+    torch.testing.assert_close(result, loss(x))
+    torch.testing.assert_close(torch.autograd.grad(result * 3, list(model.parameters())), wanted)
+    dumps = sorted((path.read_text() for path in tmp_path.glob("dynamo_original*")), key=len)
+    assert len(dumps) == 2 and "TanhBackward" in dumps[1] and "TanhBackward" not in dumps[0]  # the one has it all
+
+
+def test_joint_graph_without_a_loss(capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    run = compiled(lambda x: x.sin(), experimental_config__aot_config_enable_joint_graph=True)
+    result = run(x)
+    result.backward(torch.ones_like(result) * 2)
+    torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+    assert "forward and backward stay two graphs" in capfd.readouterr().err
+
+
 def test_events(capsys: pytest.CaptureFixture[str]) -> None:
     run = compiled(lambda x: x + 1)
     before = torchair.logger.level

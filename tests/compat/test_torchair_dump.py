@@ -12,7 +12,7 @@ import torch
 from clean_environment import environment
 
 from tensortap.compat import torchair
-from tensortap.compat.torchair import _backend
+from tensortap.compat.torchair import _pipeline
 
 FORM = re.compile(r"worldsize1_global_rank0/graph_(\d+)/(\d+)/(.+)\.(INPUT|OUTPUT)\.([\w.]+)\.(\d{20})\.npy")
 
@@ -22,7 +22,7 @@ def first_graph() -> None:
     import itertools
 
     torch._dynamo.reset()
-    _backend._ids = itertools.count(1)
+    _pipeline._ids = itertools.count(1)
 
 
 def backend(path: Any, keep: Any = None) -> Any:

@@ -102,7 +102,18 @@ def native_share() -> Callable[[str], None]:
     return lambda model: _SHARES.append((model, tensortap.counters(), _backend.host_targets()))
 
 
+_LINES: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def report() -> Callable[[str], None]:
+    """``report(line)`` prints a line at the end of the run."""
+    return _LINES.append
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in _LINES:
+        terminalreporter.write_line(line)
     if not _SHARES:
         return
     terminalreporter.section("who ran the nodes")

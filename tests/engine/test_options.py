@@ -93,7 +93,7 @@ def test_strict_lists_every_node_torch_would_run(engine):
     def f(x):
         return torch.linalg.matrix_exp(x) @ torch.linalg.matrix_exp(x + 1), torch.rand_like(x)
 
-    with pytest.raises(Exception, match="(?s)2 nodes would run in torch:.*linalg_matrix_exp.*linalg_matrix_exp") as caught:
+    with pytest.raises(Exception, match=r"(?s)2 nodes would run in torch:.*linalg_matrix_exp.*linalg_matrix_exp") as caught:
         engine.compile(f, strict=True)(torch.eye(3))
     assert "aten.rand" not in str(caught.value)
     engine.compile(model, strict=True)(torch.randn(3, 4), torch.randn(4, 5))
@@ -145,5 +145,5 @@ def test_bad_converters(engine, converter, function, message):
 
 
 def test_register_converter_wants_an_operator(converter):
-    with pytest.raises(TypeError, match="takes an operator such as torch.ops.aten.add.Tensor"):
+    with pytest.raises(TypeError, match=r"takes an operator such as torch\.ops\.aten\.add\.Tensor"):
         converter(torch.relu)

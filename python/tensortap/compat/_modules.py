@@ -38,7 +38,7 @@ _TORCHAIR = {
     ".configs.compiler_config": "._config",
     ".core": None,
     ".core.utils": "._logger",
-    ".npu_fx_compiler": "._backend",
+    ".npu_fx_compiler": "._pipeline",
     ".ge": "._ge",
     ".ge.attr": "._ge_attr",
     ".ge._ge_graph": "._ge",

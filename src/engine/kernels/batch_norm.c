@@ -1,5 +1,5 @@
-/* batch_norm.c - normalisation of each channel over samples and places, and its gradients. Where the channels lie side by
- * side they are worked on as columns, else a line of one channel at a time. */
+/* batch_norm.c - normalisation of each channel over samples and places, and its gradients. Where the channels lie side
+ * by side they are worked on as columns, else a line of one channel at a time. */
 #include "engine/kernels/norm.h"
 #include "engine/kernels/reduce.h"
 
@@ -40,7 +40,8 @@ typedef struct job {
     double *sums; /* [part][sum, dot][channel] */
 } job;
 
-static tap_status begin(tap__call *call, const tap__operand *const *operands, int count, batch_norm **out, tap_error *err)
+static tap_status begin(tap__call *call, const tap__operand *const *operands, int count, batch_norm **out,
+                        tap_error *err)
 {
     const tap__operand *x = operands[count == 3];
     tap__lane_type type;
@@ -108,7 +109,7 @@ static void put_number(const tap__operand *operand, void *data, int64_t i, doubl
         tap__put_float(operand->dtype, tap__element_at(data, operand->dtype, i * operand->stride[0]), value);
 }
 
-/* ---------------------------------------------------------------------------------------------------- lines, columns */
+/* --------------------------------------------------------------------------------------------------- lines, columns */
 
 static void *place(const job *work, int k, const tap__cursor *cursor, int64_t channel)
 {
@@ -187,7 +188,7 @@ static void apply_all(const tap__call *call, job *work)
     tap__parallel(call, tasks, each < GRAIN ? GRAIN / each : 1, run_apply, work);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- forward */
+/* ---------------------------------------------------------------------------------------------------------- forward */
 
 /* The statistics as the results of a reduction over everything but the channels. */
 static tap_status plan_moments(batch_norm *self, tap__call *call, tap_error *err)
@@ -243,8 +244,9 @@ static void use_batch(const tap__call *call, void *const *data, const batch_norm
         put_number(&call->out[1], out[1], c, by.mean[c]);
         put_number(&call->out[2], out[2], c, rstd);
         if (call->nout > 4 && call->in[3].dtype != TAP_DTYPE_NONE) {
-            put_number(&call->out[3], out[3], c, self->momentum * by.mean[c] + keep * number(&call->in[3], data[3], c, 0));
-            put_number(&call->out[4], out[4], c, self->momentum * unbiased + keep * number(&call->in[4], data[4], c, 0));
+            double mean = number(&call->in[3], data[3], c, 0), running = number(&call->in[4], data[4], c, 0);
+            put_number(&call->out[3], out[3], c, self->momentum * by.mean[c] + keep * mean);
+            put_number(&call->out[4], out[4], c, self->momentum * unbiased + keep * running);
         }
         by.a[c] = rstd;
     }
@@ -289,7 +291,7 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
 }
 const tap__kernel tap__kernel_batch_norm = {.prepare = prepare_forward, .run = run_forward, .release = release};
 
-/* ---------------------------------------------------------------------------------------------------------- gradient */
+/* --------------------------------------------------------------------------------------------------------- gradient */
 
 /* Sums of g and g * (x - mean) over the places [begin, end) of one channel, or of all channels in columns. */
 static void add_sums(const job *work, int64_t channel, int64_t begin, int64_t end, double *sum, double *dot)
@@ -308,9 +310,9 @@ static void add_sums(const job *work, int64_t channel, int64_t begin, int64_t en
             n = at_once(self, all - i, steps);
             const void *from[2];
             for (int k = 0; k < 2; k++)
-                from[k] = tap__line_load(self->lanes, self->dtype[k],
-                                         tap__element_at(place(work, k, &cursor, channel), self->dtype[k], i * steps[k]),
-                                         steps[k], n, room[k]);
+                from[k] = tap__line_load(
+                    self->lanes, self->dtype[k],
+                    tap__element_at(place(work, k, &cursor, channel), self->dtype[k], i * steps[k]), steps[k], n, room[k]);
             if (self->columns)
                 math->col_sums(sum + i, dot + i, from[0], from[1], work->by.mean + i, n);
             else
@@ -327,7 +329,8 @@ static void run_sums(void *user, int64_t from, int64_t to)
     const job *work = user;
     const batch_norm *self = work->self;
     for (; from < to; from++) {
-        int64_t part = self->columns ? from : from / self->channels, channel = self->columns ? 0 : from % self->channels;
+        int64_t part = self->columns ? from : from / self->channels;
+        int64_t channel = self->columns ? 0 : from % self->channels;
         int64_t begin = part * self->part, end = begin + self->part;
         double *sum = work->sums + part * 2 * self->channels + channel, *dot = sum + self->channels;
         size_t bytes = (self->columns ? (size_t)self->channels : 1) * sizeof *sum;

@@ -29,7 +29,8 @@ typedef struct job {
     double *sums; /* gradient: [sample][channel] of g * x, then of g */
 } job;
 
-static tap_status begin(tap__call *call, const tap__operand *const *operands, int count, group_norm **out, tap_error *err)
+static tap_status begin(tap__call *call, const tap__operand *const *operands, int count, group_norm **out,
+                        tap_error *err)
 {
     const tap__operand *x = operands[count == 3];
     int64_t groups = tap__call_attr(call, "group")->i;
@@ -118,7 +119,7 @@ static double number2(const tap__operand *operand, const void *data, int64_t i, 
                                                                                     j * operand->stride[1]));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- forward */
+/* ---------------------------------------------------------------------------------------------------------- forward */
 
 static tap__moments group_moments(const group_norm *self, const void *x)
 {
@@ -171,7 +172,8 @@ static void run_forward_groups(void *user, int64_t from, int64_t to)
                             number(&call->in[2], data[2], c, 0) - moments.mean * a);
         }
         const tap__operand *mean = &call->out[1], *deviation = &call->out[2];
-        tap__put_float(mean->dtype, tap__element_at(out[1], mean->dtype, sample * mean->stride[0] + group * mean->stride[1]),
+        tap__put_float(mean->dtype,
+                       tap__element_at(out[1], mean->dtype, sample * mean->stride[0] + group * mean->stride[1]),
                        moments.mean);
         tap__put_float(deviation->dtype, tap__element_at(out[2], deviation->dtype, sample * deviation->stride[0] +
                                                                                         group * deviation->stride[1]),
@@ -212,7 +214,7 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
 }
 const tap__kernel tap__kernel_group_norm = {.prepare = prepare_forward, .run = run_forward, .release = release};
 
-/* ---------------------------------------------------------------------------------------------------------- gradient */
+/* --------------------------------------------------------------------------------------------------------- gradient */
 
 /* Sums over one channel of g * (x - mean) and of g. */
 static void channel_sums(const group_norm *self, const void *g, const void *x, double mean, double *dot, double *sum)
@@ -261,7 +263,8 @@ static void run_gradient_groups(void *user, int64_t from, int64_t to)
     double count = (double)self->group.count;
     for (; from < to; from++) {
         int64_t sample = from / self->groups, group = from % self->groups, first = group * self->each;
-        double mean = number2(&call->in[2], data[2], sample, group), rstd = number2(&call->in[3], data[3], sample, group);
+        double mean = number2(&call->in[2], data[2], sample, group);
+        double rstd = number2(&call->in[3], data[3], sample, group);
         double *dots = work->sums + sample * self->channels, *sums = dots + self->samples * self->channels;
         double dot = 0, sum = 0;
         for (int64_t c = first; c < first + self->each; c++) {

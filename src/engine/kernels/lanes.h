@@ -1,21 +1,25 @@
 /* lanes.h - the inner loops of reductions, softmax, norms and losses over contiguous numbers, once per instruction set
  * behind one table.
  *
- * Floats are reduced in float64 in 32 lanes whatever the vector width, integers in int64, so the bits are the same on every
- * machine and the order depends on the number of values only. */
+ * float32 is added up in 64 lanes, 16 values of a lane as float32 and what they make as float64; float64 in 32 lanes;
+ * integers as int64. That does not depend on the vector width, so the bits are the same on every machine, and the order
+ * depends on the number of values only. */
 #ifndef TAP_ENGINE_LANES_H
 #define TAP_ENGINE_LANES_H
 
 #include "tensortap/tensortap.h"
 
-/* Types a loop reads from memory; others are brought to one of them first. */
+/* Types a loop reads from memory; others are brought to one of them first. float16 and bfloat16, which follow these,
+ * have folds only. */
 #define TAP_LANE_TYPES(X)                                                                                            \
     X(F32, float) X(F64, double) X(I8, int8_t) X(U8, uint8_t) X(I16, int16_t) X(I32, int32_t) X(I64, int64_t)
 typedef enum tap__lane_type {
 #define X(id, type) TAP_LANE_##id,
     TAP_LANE_TYPES(X)
 #undef X
-        TAP_LANE_TYPES_COUNT
+        TAP_LANE_F16,
+    TAP_LANE_BF16,
+    TAP_LANE_TYPES_COUNT
 } tap__lane_type;
 
 /* Ways of making one number of many. Floats use doubles as accumulators, integers int64_t. */
@@ -32,7 +36,7 @@ typedef enum tap__fold {
     TAP_FOLDS
 } tap__fold;
 
-/* *acc joined with n values. mean: of SQUARE. */
+/* *acc joined with n values. mean: for SQUARE, the mean of these values, or of zero. */
 typedef void (*tap__row_fn)(void *acc, const void *x, int64_t n, const double *mean);
 /* acc[j] joined with x[j], x[j + pitch], ... of `rows` rows; j < n. mean: one per column. */
 typedef void (*tap__col_fn)(void *acc, const void *x, int64_t n, int64_t rows, int64_t pitch, const double *mean);
@@ -61,15 +65,15 @@ typedef struct tap__lane_math {
     /* dx = rstd * (g * w - first - (x - mean) * second) */
     void (*norm_grad)(void *dx, const void *g, const void *x, const void *w, double mean, double rstd, double first,
                       double second, int64_t n);
-    /* per column over rows g_pitch and x_pitch apart: dw += g * (x - mean) * rstd, db += g, mean and rstd of each row */
+    /* per column over rows g_pitch and x_pitch apart: dw += g * (x - mean) * rstd, db += g; mean and rstd per row */
     void (*col_norm_sums)(double *dw, double *db, const void *g, const void *x, int64_t g_pitch, int64_t x_pitch,
                           const double *mean, const double *rstd, int64_t rows, int64_t n);
     void (*linear)(void *y, const void *x, double a, double b, int64_t n); /* y = x * a + b */
     /* dx = g * a + (x - mean) * b + c */
     void (*linear_grad)(void *dx, const void *g, const void *x, double mean, double a, double b, double c, int64_t n);
     void (*col_linear)(void *y, const void *x, const double *a, const double *b, int64_t n);
-    void (*col_linear_grad)(void *dx, const void *g, const void *x, const double *mean, const double *a, const double *b,
-                            const double *c, int64_t n);
+    void (*col_linear_grad)(void *dx, const void *g, const void *x, const double *mean, const double *a,
+                            const double *b, const double *c, int64_t n);
     void (*col_sums)(double *sum, double *dot, const void *g, const void *x, const double *mean, int64_t n);
     /* losses of x against t, p being the loss's number: y, or their gradients times g */
     void (*squared)(void *y, const void *x, const void *t, double p, int64_t n);
@@ -78,6 +82,8 @@ typedef struct tap__lane_math {
     void (*squared_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
     void (*smooth_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
     void (*huber_grad)(void *dx, const void *g, const void *x, const void *t, double p, double factor, int64_t n);
+    void (*log)(void *y, const void *x, int64_t n);
+    void (*log1p)(void *y, const void *x, int64_t n); /* of 1 + x */
 } tap__lane_math;
 
 typedef struct tap__lanes {

@@ -108,7 +108,8 @@ static const void *parameter(const layer_norm *self, const tap__operand *operand
     return room;
 }
 
-static const void *load(const layer_norm *self, int k, const void *base, const tap__cursor *cursor, int64_t n, void *buffer)
+static const void *load(const layer_norm *self, int k, const void *base, const tap__cursor *cursor, int64_t n,
+                        void *buffer)
 {
     return tap__line_load(self->lanes, self->dtype[k], tap__element_at(base, self->dtype[k], cursor->at[k]),
                           self->inner.stride[k][self->inner.ndim - 1], n, buffer);
@@ -127,7 +128,7 @@ static int64_t at_once(const layer_norm *self, int count, const tap__cursor *cur
     return n < most ? n : most;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- forward */
+/* ---------------------------------------------------------------------------------------------------------- forward */
 
 typedef struct forward_job {
     const layer_norm *self;
@@ -263,7 +264,7 @@ static tap_status prepare_rms_norm(tap__call *call, tap_error *err)
 const tap__kernel tap__kernel_layer_norm = {.prepare = prepare_layer_norm, .run = run_forward, .release = release};
 const tap__kernel tap__kernel_rms_norm = {.prepare = prepare_rms_norm, .run = run_forward, .release = release};
 
-/* ---------------------------------------------------------------------------------------------------------- gradient */
+/* --------------------------------------------------------------------------------------------------------- gradient */
 
 enum { ROWS = 4 }; /* whose parameter gradients are added together */
 

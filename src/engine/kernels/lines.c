@@ -143,8 +143,12 @@ void tap__cursor_step(tap__cursor *cursor, int64_t n)
     do {                                                                                                             \
         type *to = dst;                                                                                              \
         const type *from = src;                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                              \
-            to[i] = from[i * stride];                                                                                \
+        if (stride == 0)                                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                to[i] = from[0];                                                                                     \
+        else                                                                                                         \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                to[i] = from[i * stride];                                                                            \
     } while (0)
 #define SCATTER(type)                                                                                                \
     do {                                                                                                             \

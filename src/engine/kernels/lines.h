@@ -1,5 +1,5 @@
-/* lines.h - walking operands of any strides line by line: an index space over up to TAP_SPACE_OPERANDS operands at once,
- * whose innermost dimension is a line, and lines as contiguous numbers a vector kernel can work on. */
+/* lines.h - walking operands of any strides line by line: an index space over up to TAP_SPACE_OPERANDS operands at
+ * once, whose innermost dimension is a line, and lines as contiguous numbers a vector kernel can work on. */
 #ifndef TAP_ENGINE_LINES_H
 #define TAP_ENGINE_LINES_H
 
@@ -22,8 +22,9 @@ typedef struct tap__space {
 void tap__space_begin(tap__space *space, int operands);
 /* One more dimension inside the others; strides: one per operand. */
 void tap__space_add(tap__space *space, int64_t size, const int64_t *strides);
-/* Ends the space: dimensions of size one go, those that follow on each other become one. `reorder`: sorted by the strides
- * of operand 0 first, largest outermost, where the order of the elements does not matter. At least one dimension is left. */
+/* Ends the space: dimensions of size one go, those that follow on each other become one. `reorder`: sorted by the
+ * strides of operand 0 first, largest outermost, where the order of the elements does not matter. At least one
+ * dimension is left. */
 void tap__space_end(tap__space *space, bool reorder);
 
 /* A place in a space: offsets of each operand in elements. */
@@ -49,8 +50,8 @@ static inline void *tap__element_at(const void *base, tap_dtype dtype, int64_t o
 void tap__line_gather(void *dst, const void *src, int64_t stride, int64_t n, size_t bytes);
 void tap__line_scatter(void *dst, int64_t stride, const void *src, int64_t n, size_t bytes);
 
-/* n values as float (of float16, bfloat16, float32) or double (float64), contiguous: where they lie already, or in buffer,
- * which has room for TAP_LINE doubles; n is at most TAP_LINE unless they lie so already. */
+/* n values as float (of float16, bfloat16, float32) or double (float64), contiguous: where they lie already, or in
+ * buffer, which has room for TAP_LINE doubles; n is at most TAP_LINE unless they lie so already. */
 const void *tap__line_load(const tap__lanes *lanes, tap_dtype dtype, const void *src, int64_t stride, int64_t n,
                            void *buffer);
 static inline bool tap__line_is_direct(tap_dtype dtype, int64_t stride, int64_t n)

@@ -35,7 +35,7 @@ typedef struct job {
     double *sums;
 } job;
 
-/* ---------------------------------------------------------------------------------------------------------- planning */
+/* --------------------------------------------------------------------------------------------------------- planning */
 
 /* Strides that make an operand as large as the sizes; false when it is not of such sizes. */
 static bool spread(const tap__operand *operand, int ndim, const int64_t *sizes, int64_t *strides)
@@ -112,25 +112,64 @@ static tap_status prepare(tap__call *call, const tap__operand *const *operands, 
     return TAP_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ blocks */
+/* ----------------------------------------------------------------------------------------------------------- blocks */
 
-#define CROSS(type, logarithm, exponential, log_plus)                                                                \
+/* first, second: log(x) and log(1 - x) of probabilities; log(1 + e^-|x|) of logarithms of odds, and nothing */
+#define CROSS(type)                                                                                                  \
     do {                                                                                                             \
         type *to = y;                                                                                                \
-        const type *x = in[0], *t = in[1], *w = in[2], *p = in[3];                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                                            \
-            type value;                                                                                              \
-            if (self->what == CROSS_ENTROPY) {                                                                       \
-                type a = logarithm(x[i]), b = log_plus(-x[i]);                                                       \
-                value = (t[i] - 1) * (b < -100 ? -100 : b) - t[i] * (a < -100 ? -100 : a);                           \
-            } else {                                                                                                 \
-                type low = x[i] < 0 ? x[i] : 0, size = x[i] < 0 ? x[i] : -x[i];                                      \
-                type sigmoid = low - log_plus(exponential(size)); /* its logarithm */                                \
-                value = (1 - t[i]) * x[i] - (p ? (p[i] - 1) * t[i] + 1 : 1) * sigmoid;                               \
-            }                                                                                                        \
-            to[i] = w ? value * w[i] : value;                                                                        \
-        }                                                                                                            \
+        const type *x = in[0], *t = in[1], *w = in[2], *p = in[3], *a = (const type *)first,                         \
+                   *b = (const type *)second;                                                                        \
+        if (self->what == CROSS_ENTROPY)                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                to[i] = (t[i] - 1) * (b[i] < -100 ? -100 : b[i]) - t[i] * (a[i] < -100 ? -100 : a[i]);               \
+        else                                                                                                         \
+            for (int64_t i = 0; i < n; i++)                                                                          \
+                to[i] = (1 - t[i]) * x[i] - (p ? (p[i] - 1) * t[i] + 1 : 1) * ((x[i] < 0 ? x[i] : 0) - a[i]);        \
+        for (int64_t i = 0; w && i < n; i++)                                                                         \
+            to[i] *= w[i];                                                                                           \
     } while (0)
+
+#define NEGATED(type, expression)                                                                                    \
+    do {                                                                                                             \
+        const type *x = from;                                                                                        \
+        type *y = to;                                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                                              \
+            y[i] = expression;                                                                                       \
+    } while (0)
+
+/* -x, or -|x| */
+static void negate(tap__lane_type type, bool size, void *to, const void *from, int64_t n)
+{
+    if (type == TAP_LANE_F32 && size)
+        NEGATED(float, x[i] < 0 ? x[i] : -x[i]);
+    else if (type == TAP_LANE_F32)
+        NEGATED(float, -x[i]);
+    else if (size)
+        NEGATED(double, x[i] < 0 ? x[i] : -x[i]);
+    else
+        NEGATED(double, -x[i]);
+}
+
+static void cross_block(const loss *self, void *y, const void *const *in, int64_t n)
+{
+    const tap__lane_math *math = &self->lanes->math[self->type];
+    double room[2][TAP_LINE];
+    const void *first = room[0], *second = room[1];
+    if (self->what == CROSS_ENTROPY) {
+        math->log(room[0], in[0], n);
+        negate(self->type, false, room[1], in[0], n);
+        math->log1p(room[1], room[1], n);
+    } else {
+        negate(self->type, true, room[0], in[0], n);
+        math->exp_sum(room[0], room[0], 0, n);
+        math->log1p(room[0], room[0], n);
+    }
+    if (self->type == TAP_LANE_F32)
+        CROSS(float);
+    else
+        CROSS(double);
+}
 
 static void forward_block(const loss *self, void *y, const void *const *in, int64_t n)
 {
@@ -141,10 +180,8 @@ static void forward_block(const loss *self, void *y, const void *const *in, int6
         math->smooth(y, in[0], in[1], self->number, n);
     else if (self->what == HUBER)
         math->huber(y, in[0], in[1], self->number, n);
-    else if (self->type == TAP_LANE_F32)
-        CROSS(float, logf, expf, log1pf);
     else
-        CROSS(double, log, exp, log1p);
+        cross_block(self, y, in, n);
 }
 
 /* dx = g (x - t) / max((1 - x) x, 1e-12) */
@@ -188,7 +225,8 @@ static int64_t next_block(const job *work, tap__cursor *cursors, int64_t left, d
         int at = k % TAP_SPACE_OPERANDS;
         in[k] = NULL;
         if (self->there[k] && k != self->result)
-            in[k] = tap__line_load(self->lanes, self->dtype[k], tap__element_at(work->at[k], self->dtype[k], cursor->at[at]),
+            in[k] = tap__line_load(self->lanes, self->dtype[k],
+                                   tap__element_at(work->at[k], self->dtype[k], cursor->at[at]),
                                    cursor->space->stride[at][cursor->space->ndim - 1], n, room[k]);
     }
     return n;
@@ -237,7 +275,7 @@ static void run_pieces(void *user, int64_t from, int64_t to)
         run_piece(user, from);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ kernels */
+/* ---------------------------------------------------------------------------------------------------------- kernels */
 
 static const tap__operand *given(const tap__operand *operand)
 {

@@ -1,13 +1,14 @@
 /* matmul.c - products of matrices: Mm, Bmm, Addmm, Baddbmm, Mv, Addmv, Dot. Each becomes one problem,
  *     c[i] = alpha * a[i] @ b[i] + beta * d[i]
  * with strides for everything, carried out by oneDNN (float32, float16, bfloat16), BLAS (float64, complex; float32
- * where there is no oneDNN) or loops of our own (integers). float16 where oneDNN has no code for it is computed in
+ * where there is no oneDNN) or loops of our own (integers, and vectors: one of m and n is 1). float16 where oneDNN has no code for it is computed in
  * float32 and rounded once. */
 #include "engine/kernels/matmul.h"
 
 #include "base/memory.h"
 #include "base/status.h"
 #include "engine/blas.h"
+#include "engine/kernels/matvec.h"
 #include "engine/kernels/strided.h"
 #include "engine/onednn.h"
 #include "tensor/element.h"
@@ -16,7 +17,7 @@
 
 enum { B, R, C, NONE = -1 }; /* batch, row, column; no input */
 
-typedef enum method { NOTHING, ONLY_ADDEND, BY_ONEDNN, BY_BLAS, BY_LOOPS } method;
+typedef enum method { NOTHING, ONLY_ADDEND, BY_VECTOR, BY_ONEDNN, BY_BLAS, BY_LOOPS } method;
 
 typedef struct problem {
     method how;
@@ -26,6 +27,7 @@ typedef struct problem {
     int in_a, in_b, in_d;           /* which inputs they are; in_d NONE: nothing is added */
     tap__number alpha, beta;
     tap__dnn_job *job;
+    tap__matvec vector;
     bool adds_bias;                 /* d is handed to oneDNN as a row; else it is copied into c first */
     tap__gemm_fn gemm;
     size_t item;
@@ -138,6 +140,44 @@ static void simplify(problem *self)
     settle(self->a, self->m, self->k);
     settle(self->b, self->k, self->n);
     settle(self->c, self->m, self->n);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- vectors */
+
+/* One row or one column of results: the other factor is a vector. */
+static bool prepare_vector(problem *self, tap__call *call)
+{
+    if (self->m != 1 && self->n != 1)
+        return false;
+    bool column = self->n == 1;
+    const int64_t *matrix = column ? self->a : self->b, *vector = column ? self->b : self->a;
+    int row = column ? R : C, inner = column ? C : R;
+    self->vector = (tap__matvec){.dtype = self->dtype, .batch = self->batch, .rows = column ? self->m : self->n,
+                                 .columns = self->k, .adds = self->in_d != NONE, .alpha = self->alpha.re,
+                                 .beta = self->beta.re};
+    tap__matvec *out = &self->vector;
+    out->matrix[0] = matrix[B];
+    out->matrix[1] = matrix[row];
+    out->matrix[2] = matrix[inner];
+    out->vector[0] = vector[B];
+    out->vector[1] = vector[column ? R : C];
+    out->result[0] = self->c[B];
+    out->result[1] = self->c[row];
+    out->addend[0] = self->d[B];
+    out->addend[1] = self->d[row];
+    if (!tap__matvec_fits(out))
+        return false;
+    call->scratch = tap__matvec_scratch(out);
+    self->how = BY_VECTOR;
+    return true;
+}
+
+static void run_vector(const problem *self, const tap__call *call, void *const *data)
+{
+    bool column = self->n == 1;
+    tap__matvec_run(&self->vector, call, data[column ? self->in_a : self->in_b],
+                    data[column ? self->in_b : self->in_a], self->in_d != NONE ? data[self->in_d] : NULL,
+                    data[call->nin], data[call->nin + call->nout]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ oneDNN */
@@ -493,6 +533,8 @@ static tap_status choose(problem *self, tap__call *call, tap_error *err)
         self->how = BY_LOOPS;
         return TAP_OK;
     }
+    if (prepare_vector(self, call))
+        return TAP_OK;
     if (self->dtype == TAP_BF16 || self->dtype == TAP_F16 || (self->dtype == TAP_F32 && tap__dnn()))
         return prepare_onednn(self, call, err);
     return prepare_blas(self, call, err);
@@ -524,6 +566,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     switch (self->how) {
     case NOTHING: break;
     case ONLY_ADDEND: run_rows(self, call, data, addend_rows); break;
+    case BY_VECTOR: run_vector(self, call, data); break;
     case BY_ONEDNN: return run_onednn(self, call, data, err);
     case BY_BLAS: run_blas(self, call, data); break;
     case BY_LOOPS: run_rows(self, call, data, find_loops(self->dtype)); break;

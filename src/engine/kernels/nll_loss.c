@@ -33,7 +33,9 @@ typedef struct job {
 
 static int64_t target_at(const job *work, int64_t offset)
 {
-    return work->target_dtype == TAP_U8 ? ((const uint8_t *)work->target)[offset] : ((const int64_t *)work->target)[offset];
+    if (work->target_dtype == TAP_U8)
+        return ((const uint8_t *)work->target)[offset];
+    return ((const int64_t *)work->target)[offset];
 }
 
 static double weight_of(const job *work, int64_t class)
@@ -95,7 +97,8 @@ static void run_gradient_pieces(void *user, int64_t from, int64_t to)
                 continue;
             }
             double g = tap__get_float(work->y_dtype, tap__element_at(work->y, work->y_dtype, cursor.at[2]));
-            tap__put_float(self->dtype, tap__element_at(work->x, self->dtype, cursor.at[0] + class * self->class_stride),
+            int64_t at = cursor.at[0] + class * self->class_stride;
+            tap__put_float(self->dtype, tap__element_at(work->x, self->dtype, at),
                            -weight_of(work, class) * g * work->factor);
         }
     }
@@ -116,8 +119,8 @@ static bool is_float(tap_dtype dtype)
 }
 
 /* x: of classes, or its gradient; y: per sample, or 0-d */
-static tap_status prepare(tap__call *call, const tap__operand *x, const tap__operand *target, const tap__operand *weight,
-                          const tap__operand *y, bool gradient, tap_error *err)
+static tap_status prepare(tap__call *call, const tap__operand *x, const tap__operand *target,
+                          const tap__operand *weight, const tap__operand *y, bool gradient, tap_error *err)
 {
     int64_t reduction = tap__call_attr(call, "reduction")->i;
     int axis = target->ndim == x->ndim ? -1 : x->ndim - 1 < 1 ? x->ndim - 1 : 1;

@@ -11,7 +11,7 @@
 enum {
     FIRST_LEVEL = 24 * 1024, /* bytes of blocks that stay in the cache */
     MIN_BLOCK = 64,          /* elements */
-    TILE = 32,               /* elements on a side */
+    MAX_TILE = 128,          /* elements in a row */
     PIECE = 32768,           /* elements given to a thread at a time */
     LINE = 64                /* bytes */
 };
@@ -45,6 +45,7 @@ struct tap__pw {
     int64_t count;       /* elements */
     int64_t block;       /* elements of a block */
     int64_t grain;       /* blocks or tiles in a piece */
+    int nrepeats;        /* loads that are the same in every block */
     bool tiled;
     int64_t rows, columns, tile_rows, tile_columns; /* of the two dimensions */
     int nouter;
@@ -205,6 +206,7 @@ static void find_repeats(tap__pw *p)
         if (every && common_multiple(unit, every) <= p->block) {
             unit = common_multiple(unit, every);
             p->loads[i].once = true;
+            p->nrepeats++;
         }
     }
     p->block = p->block / unit * unit;
@@ -215,11 +217,13 @@ static void set_tiles(tap__pw *p, const space *s, int across)
     p->tiled = true;
     p->columns = s->size[0];
     p->rows = s->size[across];
-    int64_t side = p->block >= TILE * TILE ? TILE : p->block >= 256 ? 16 : 8;
-    p->tile_rows = p->rows < side ? p->rows : side;
+    /* a line of what lies across, and as much as there is room for of the others */
+    p->tile_rows = p->block >= 512 ? 16 : 8;
+    if (p->tile_rows > p->rows)
+        p->tile_rows = p->rows;
     p->tile_columns = p->block / p->tile_rows / 8 * 8;
-    if (p->tile_columns > 2 * side)
-        p->tile_columns = 2 * side;
+    if (p->tile_columns > MAX_TILE)
+        p->tile_columns = MAX_TILE;
     if (p->tile_columns > p->columns)
         p->tile_columns = p->columns;
     p->nouter = 0;
@@ -238,8 +242,43 @@ static void set_tiles(tap__pw *p, const space *s, int across)
     }
 }
 
-/* Puts every operand into the order of iteration. */
-static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__operand *stores)
+/* As many elements as fit into the first-level cache for every block that is not the operand's own memory. */
+static int64_t choose_block(const tap__pw *p, const uint16_t *block_of, size_t size, bool tiled)
+{
+    bool elsewhere[TAP_PW_MAX_SLOTS] = {false}, taken[TAP_PW_MAX_SLOTS] = {false};
+    size_t count = 0;
+    for (int i = 0; i < p->nloads && !tiled; i++)
+        elsewhere[p->loads[i].slot] = p->loads[i].direct;
+    for (int i = 0; i < p->nstores && !tiled; i++)
+        elsewhere[p->stores[i].slot] = p->stores[i].direct && p->slots[p->stores[i].slot].kind == TAP_PW_COMPUTED;
+    for (int s = 0; s < p->nslots; s++)
+        if (!elsewhere[s] && !taken[block_of[s]]) {
+            taken[block_of[s]] = true;
+            count++;
+        }
+    int64_t block = tiled ? TAP_PW_MAX_BLOCK / 4 : TAP_PW_MAX_BLOCK;
+    while (block > MIN_BLOCK && (size_t)block * size * count > FIRST_LEVEL)
+        block /= 2;
+    return block;
+}
+
+/* A block is written where the store wants it, once. */
+static void settle_direct(tap__pw *p)
+{
+    for (int i = 0; i < p->nstores; i++) {
+        operand *at = &p->stores[i];
+        at->direct = at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED && !p->tiled;
+        for (int k = 0; k < i; k++)
+            if (p->stores[k].slot == at->slot)
+                at->direct = false;
+    }
+    for (int i = 0; i < p->nloads; i++)
+        p->loads[i].direct = p->loads[i].direct && !p->loads[i].once && !p->tiled;
+}
+
+/* Puts every operand into the order of iteration and cuts that into blocks or tiles. */
+static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__operand *stores, const uint16_t *block_of,
+                         size_t size)
 {
     int64_t strides[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES][TAP_ENGINE_MAX_NDIM];
     const tap__operand *operands[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES];
@@ -259,10 +298,13 @@ static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__opera
         if (!across)
             across = crossing(&s, o, at->bytes);
     }
-    if (across && p->count >= 4 * TILE)
+    across = p->count >= MAX_TILE ? across : 0;
+    p->block = choose_block(p, block_of, size, across != 0);
+    if (across)
         set_tiles(p, &s, across);
     else
         find_repeats(p);
+    settle_direct(p);
 }
 
 /* -------------------------------------------------------------------------------------------------------- building */
@@ -402,14 +444,6 @@ static void keep_halves(draft *d, int nloads, int nstores)
     }
 }
 
-static int64_t choose_block(int nblocks, size_t size)
-{
-    int64_t block = TAP_PW_MAX_BLOCK;
-    while (block > MIN_BLOCK && (size_t)block * size * (size_t)nblocks > FIRST_LEVEL)
-        block /= 2;
-    return block;
-}
-
 static void *take(char **at, size_t count, size_t size)
 {
     void *here = *at;
@@ -444,20 +478,6 @@ static tap__pw *make_program(const draft *d, int nloads, int nstores)
     return p;
 }
 
-/* A block is written where the store wants it, once. */
-static void settle_direct(tap__pw *p)
-{
-    for (int i = 0; i < p->nstores; i++) {
-        operand *at = &p->stores[i];
-        at->direct = at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED && !p->tiled;
-        for (int k = 0; k < i; k++)
-            if (p->stores[k].slot == at->slot)
-                at->direct = false;
-    }
-    for (int i = 0; i < p->nloads; i++)
-        p->loads[i].direct = p->loads[i].direct && !p->loads[i].once && !p->tiled;
-}
-
 tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__operand *loads, int nloads,
                          const tap__operand *stores, int nstores, int threads, tap__pw **out, tap_error *err)
 {
@@ -484,7 +504,7 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
         tap__free(d);
         return tap_fail_nomem(err);
     }
-    p->block = choose_block(nblocks + 1, size);
+    set_geometry(p, loads, stores, d->block_of, size);
     size_t room = (size_t)p->block * size + LINE; /* the line keeps blocks from falling onto the same cache sets */
     for (int s = 0; s < p->nslots; s++)
         p->place[s] = (uint32_t)(d->block_of[s] * room);
@@ -492,8 +512,6 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
     p->scratch = p->stage + room + LINE;
     p->threads = (tap__call){.threads = threads};
     tap__free(d);
-    set_geometry(p, loads, stores);
-    settle_direct(p);
     p->grain = PIECE / (p->tiled ? p->tile_rows * p->tile_columns : p->block);
     if (p->grain < 1)
         p->grain = 1;
@@ -566,11 +584,11 @@ static void load_block(const tap__pw *p, const operand *at, const char *memory, 
         if (is_dense(at))
             memcpy(block, memory + first * at->bytes, (size_t)n * at->bytes);
         else
-            tap__pw_gather(block, memory, at->bytes, &at->layout, first, n);
+            p->kernels->gather(block, memory, at->bytes, &at->layout, first, n);
     } else if (is_dense(at)) {
         widen(p, at, block, memory + first * at->bytes, n);
     } else {
-        tap__pw_gather(stage, memory, at->bytes, &at->layout, first, n);
+        p->kernels->gather(stage, memory, at->bytes, &at->layout, first, n);
         widen(p, at, block, stage, n);
     }
 }
@@ -582,12 +600,12 @@ static void store_block(const tap__pw *p, const operand *at, char *memory, const
         if (is_dense(at))
             memcpy(memory + first * at->bytes, block, (size_t)n * at->bytes);
         else
-            tap__pw_scatter(memory, block, at->bytes, &at->layout, first, n);
+            p->kernels->scatter(memory, block, at->bytes, &at->layout, first, n);
     } else if (is_dense(at)) {
         narrow(p, at, memory + first * at->bytes, block, n);
     } else {
         narrow(p, at, stage, block, n);
-        tap__pw_scatter(memory, stage, at->bytes, &at->layout, first, n);
+        p->kernels->scatter(memory, stage, at->bytes, &at->layout, first, n);
     }
 }
 
@@ -651,7 +669,13 @@ static void run_blocks(void *user, int64_t begin, int64_t end)
     start_frame(p, &f, memory);
     for (int64_t b = begin; b < end; b++) {
         int64_t first = b * p->block, n = p->count - first < p->block ? p->count - first : p->block;
-        run_block(r, &f, first, n, b == begin);
+        /* the last few elements apart, so that all others can stay where they are */
+        int64_t whole = n & -(int64_t)TAP_PW_LANES;
+        if (p->nrepeats > 0 || whole == 0)
+            whole = n;
+        run_block(r, &f, first, whole, b == begin);
+        if (whole < n)
+            run_block(r, &f, first + whole, n - whole, false);
     }
 }
 
@@ -659,7 +683,7 @@ static void load_tile(const tap__pw *p, const operand *at, const char *memory, f
 {
     char *block = f->scratch + p->place[at->slot], *stage = f->scratch + p->stage;
     f->slots[at->slot] = block;
-    tap__pw_gather_tile(at->half ? stage : block, memory, at->bytes, rows, columns, at->row_stride, at->column_stride);
+    p->kernels->gather_tile(at->half ? stage : block, memory, at->bytes, rows, columns, at->row_stride, at->column_stride);
     if (at->half)
         widen(p, at, block, stage, rows * columns);
 }
@@ -671,7 +695,7 @@ static void store_tile(const tap__pw *p, const operand *at, char *memory, frame 
         narrow(p, at, stage, block, rows * columns);
         block = stage;
     }
-    tap__pw_scatter_tile(memory, block, at->bytes, rows, columns, at->row_stride, at->column_stride);
+    p->kernels->scatter_tile(memory, block, at->bytes, rows, columns, at->row_stride, at->column_stride);
 }
 
 /* Offset in elements of a tile: of its corner and of the outer dimensions. */

@@ -5,6 +5,8 @@
 #define ISA avx2
 #define ISA_NAME "avx2"
 #define VB 32
+#define FLOATS 8
+#define DOUBLES 4
 #define FUSED
 
 static inline void widen_avx2(float *dst, const uint16_t *src)

@@ -5,6 +5,8 @@
 #define ISA avx512
 #define ISA_NAME "avx512"
 #define VB 64
+#define FLOATS 16
+#define DOUBLES 8
 #define FUSED
 
 static inline void widen_avx512(float *dst, const uint16_t *src)
@@ -23,5 +25,6 @@ static inline void narrow_avx512(uint16_t *dst, const float *src)
 /* these instructions give the second operand when one is NaN */
 #define VLOW32(limit, x) ((vf)_mm512_min_ps((__m512)(limit), (__m512)(x)))
 #define VHIGH32(limit, x) ((vf)_mm512_max_ps((__m512)(limit), (__m512)(x)))
+#define VSCALE32(x, n, k) ((vf)_mm512_scalef_ps((__m512)(x), (__m512)(n)))
 
 #include "engine/kernels/pointwise_kernel.inc"

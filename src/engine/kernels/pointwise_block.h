@@ -5,7 +5,7 @@
 #define TAP_ENGINE_POINTWISE_BLOCK_H
 
 #include "engine/sleef.h"
-#include "tensortap/tensortap.h"
+#include "graph/call.h"
 
 enum { TAP_PW_LANES = 16, TAP_PW_MAX_SRC = 4, TAP_PW_MAX_IMM = 4 };
 
@@ -53,6 +53,19 @@ struct tap__pw_step {
 typedef void (*tap__pw_widen)(float *dst, const uint16_t *src, int64_t n);
 typedef void (*tap__pw_narrow)(uint16_t *dst, const float *src, int64_t n);
 
+/* Sizes and strides of one operand in the order of iteration, innermost first. */
+typedef struct tap__pw_layout {
+    int ndim;
+    int64_t size[TAP_ENGINE_MAX_NDIM], stride[TAP_ENGINE_MAX_NDIM];
+} tap__pw_layout;
+
+/* n elements of `bytes` bytes from the index `first` on: packed into dst, or scattered from packed src. */
+typedef void (*tap__pw_walk)(void *dst, const void *src, size_t bytes, const tap__pw_layout *layout, int64_t first,
+                             int64_t n);
+/* rows by columns elements whose strides are given; packed row after row in the block. */
+typedef void (*tap__pw_tile)(void *dst, const void *src, size_t bytes, int64_t rows, int64_t columns,
+                             int64_t row_stride, int64_t column_stride);
+
 typedef struct tap__pw_kernels {
     const char *isa;
     const tap__pw_fn *fn[TAP_PW_TYPES];     /* by instruction; NULL: the type has it not */
@@ -60,7 +73,9 @@ typedef struct tap__pw_kernels {
     const tap__pw_fn *cast[TAP_PW_TYPES];   /* from; by type to */
     tap__pw_widen widen_f16, widen_bf16;
     tap__pw_narrow narrow_f16, narrow_bf16;
-    tap__pw_fn round_f16, round_bf16;             /* of float32 values, in a block */
+    tap__pw_fn round_f16, round_bf16;       /* of float32 values, in a block */
+    tap__pw_walk gather, scatter;
+    tap__pw_tile gather_tile, scatter_tile;
 } tap__pw_kernels;
 
 extern const tap__pw_kernels tap__pw_plain, tap__pw_avx2, tap__pw_avx512, tap__pw_neon;

@@ -557,6 +557,12 @@ static tap__pw_value clamp(lowering *l, const rule *r)
     (void)r;
     compute_in(l, l->call->out[0].dtype);
     uint16_t slot = operand(l, 0, 0);
+    if (!is_absent(l, 1) && !is_absent(l, 2) && is_number(l, 1) && is_number(l, 2) && l->type != TAP_PW_b8) {
+        for (int k = 0; k < 2; k++)
+            l->imm[k] = as_number(l, l->call->in[k + 1].number, false);
+        if (l->imm[0].re <= l->imm[1].re)
+            return finish(l, emit(l, TAP_PWI_Hardtanh, 1, &slot), EXACT);
+    }
     static const tap__pw_insn INSNS[] = {TAP_PWI_Copy, TAP_PWI_Max, TAP_PWI_Min};
     for (int k = 1; k <= 2; k++)
         if (!is_absent(l, k))
@@ -662,6 +668,16 @@ static tap__pw_value logit_of_half(lowering *l, uint16_t x)
     return finish(l, emit(l, TAP_PWI_Log, 1, &odds), 0);
 }
 
+static tap__pw_value celu(lowering *l, const rule *r)
+{
+    if (!compute_in(l, l->call->out[0].dtype))
+        return (tap__pw_value){0, 0};
+    l->imm[0] = number_attr(l, "alpha");
+    l->imm[1] = real_number(1);
+    l->imm[2] = real_number(1 / l->imm[0].re);
+    return finish(l, apply(l, r->insn, 0), 0);
+}
+
 static tap__pw_value logit(lowering *l, const rule *r)
 {
     if (!compute_in(l, l->call->out[0].dtype))
@@ -748,7 +764,7 @@ static const rule RULES[TAP_PW_END] = {
     BY(IsPosInf, of_floats, IsPosInf), BY(IsNegInf, of_floats, IsNegInf),
     BY(Ceil, round_floats, Ceil), BY(Floor, round_floats, Floor), BY(Trunc, round_floats, Trunc),
     BY(Round, round_to, Round),
-    BY(Abs, magnitude, Abs), BY(Add, add, Add), BY(Cast, to_dtype, Copy), BY(Clamp, clamp, Max),
+    BY(Abs, magnitude, Abs), BY(Add, add, Add), BY(Cast, to_dtype, Copy), BY(Celu, celu, Elu), BY(Clamp, clamp, Max),
     BY(Complex, from_parts, Complex), BY(Conj, conjugate, Conj), BY(Div, divide, Div), BY(Elu, elu, Elu),
     BY(EluGrad, elu, EluGrad), BY(Exp, exponential, Exp), BY(Fill, fill, Copy), BY(FloorDiv, floor_divide, DivFloor),
     BY(Fmod, remainder_of, Fmod), BY(Gelu, gelu, Gelu), BY(GeluBackward, gelu, GeluGrad), BY(Logit, logit, Logit), BY(LogitGrad, logit, LogitGrad),

@@ -5,6 +5,8 @@
 #define ISA neon
 #define ISA_NAME "neon"
 #define VB 16
+#define FLOATS 4
+#define DOUBLES 2
 #define FUSED
 
 static inline void widen_neon(float *dst, const uint16_t *src)

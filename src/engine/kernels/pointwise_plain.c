@@ -2,4 +2,6 @@
 #define ISA plain
 #define ISA_NAME "plain"
 #define VB 16
+#define FLOATS 4
+#define DOUBLES 2
 #include "engine/kernels/pointwise_kernel.inc"

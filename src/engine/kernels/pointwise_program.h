@@ -8,7 +8,7 @@
 enum {
     TAP_PW_MAX_STEPS = 320,
     TAP_PW_MAX_SLOTS = 480,
-    TAP_PW_MAX_BLOCK = 1024 /* elements */
+    TAP_PW_MAX_BLOCK = 4096 /* elements */
 };
 
 typedef enum tap__pw_slot_kind { TAP_PW_LOADED, TAP_PW_CONSTANT, TAP_PW_COMPUTED } tap__pw_slot_kind;
@@ -49,22 +49,5 @@ uint16_t tap__pw_add_slot(tap__pw_builder *b, tap__pw_slot_kind kind, tap__pw_ty
 /* Adds one node: in[k] for each input that is a tensor. inner: later nodes use the result, so it is rounded to its
  * dtype in the block; else its store does that. The result is meaningless when b->failed is set. */
 tap__pw_value tap__pw_lower(tap__pw_builder *b, const tap__call *call, const tap__pw_value *in, bool inner);
-
-/* --------------------------------------------------------------------------------------------- walks over memory */
-
-/* Sizes and strides of one operand in the order of iteration, innermost first. */
-typedef struct tap__pw_layout {
-    int ndim;
-    int64_t size[TAP_ENGINE_MAX_NDIM], stride[TAP_ENGINE_MAX_NDIM];
-} tap__pw_layout;
-
-/* n elements of `bytes` bytes from the index `first` on, packed into dst; and back. */
-void tap__pw_gather(void *dst, const void *src, size_t bytes, const tap__pw_layout *layout, int64_t first, int64_t n);
-void tap__pw_scatter(void *dst, const void *src, size_t bytes, const tap__pw_layout *layout, int64_t first, int64_t n);
-/* rows by columns elements whose strides are given; packed row after row in the block. */
-void tap__pw_gather_tile(void *dst, const void *src, size_t bytes, int64_t rows, int64_t columns, int64_t row_stride,
-                         int64_t column_stride);
-void tap__pw_scatter_tile(void *dst, const void *src, size_t bytes, int64_t rows, int64_t columns, int64_t row_stride,
-                          int64_t column_stride);
 
 #endif

@@ -32,6 +32,7 @@ static const size_t LANE_BYTES[] = {
 #define X(id, type) sizeof(type),
     TAP_LANE_TYPES(X)
 #undef X
+    sizeof(uint16_t), sizeof(uint16_t),
 };
 
 static bool find_lane(tap__reduction *self, tap_dtype dtype)
@@ -119,14 +120,16 @@ void tap__reduction_end(tap__reduction *self, tap__call *call)
     int64_t tasks = self->lines * self->blocks;
     self->piece = reduced->count ? reduced->count : 1;
     if (tasks < MANY && tasks > 0) {
-        int64_t least = (PIECE + self->width - 1) / self->width, even = (reduced->count * tasks + 127) / 128;
+        /* narrow columns have more to merge for each piece */
+        int64_t worth = self->width < 64 ? 4 * PIECE : PIECE, least = (worth + self->width - 1) / self->width;
+        int64_t even = (reduced->count * tasks + 127) / 128;
         self->piece = even > least ? even : least;
     }
     self->pieces = reduced->count > self->piece ? (reduced->count + self->piece - 1) / self->piece : 1;
     call->scratch = self->pieces > 1 ? (size_t)(self->pieces * kept->count) * 2 * sizeof(tap__acc) : 0;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- loading */
+/* ---------------------------------------------------------------------------------------------------------- loading */
 
 /* n elements that lie together, as numbers of the folded type. */
 static const void *widen(const tap__reduction *self, const void *src, int64_t n, void *buffer)
@@ -162,8 +165,8 @@ static const void *next_values(const tap__reduction *self, tap__cursor *cursor, 
     while (filled < limit) {
         rest = tap__cursor_rest(cursor);
         int64_t take = rest < limit - filled ? rest : limit - filled;
-        tap__line_gather((char *)raw + (size_t)filled * self->bytes, x + cursor->at[0] * (int64_t)self->bytes, step, take,
-                         self->bytes);
+        tap__line_gather((char *)raw + (size_t)filled * self->bytes, x + cursor->at[0] * (int64_t)self->bytes, step,
+                         take, self->bytes);
         tap__cursor_step(cursor, take);
         filled += take;
     }
@@ -171,7 +174,7 @@ static const void *next_values(const tap__reduction *self, tap__cursor *cursor, 
     return widen(self, raw, filled, buffer);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- folding */
+/* ---------------------------------------------------------------------------------------------------------- folding */
 
 static void fold_rows(const tap__reduction *self, tap__acc *a, tap__acc *b, const char *x, int64_t begin, int64_t end)
 {
@@ -184,6 +187,22 @@ static void fold_rows(const tap__reduction *self, tap__acc *a, tap__acc *b, cons
         self->how.row(self, a, b, values, n, at - begin, at);
         at += n;
     }
+}
+
+/* Few columns that lie row after row without gaps: several rows are folded as one long row, whose parts are merged. */
+static void fold_narrow(const tap__reduction *self, tap__acc *a, tap__acc *b, const void *x, int64_t n, int64_t rows)
+{
+    tap__acc c[WIDTH], d[WIDTH];
+    int64_t together = WIDTH / n, long_rows = rows / together, done = long_rows * together;
+    for (int64_t i = 0; i < together * n; i++) {
+        c[i] = self->how.first;
+        d[i] = self->how.second;
+    }
+    self->how.col(self, c, d, x, together * n, long_rows, together * n, 0, 0);
+    for (int64_t i = 0; i < together; i++)
+        self->how.merge(self, a, b, 0, c + i * n, d + i * n, 0, n);
+    if (done < rows)
+        self->how.col(self, a, b, (const char *)x + (size_t)(done * n) * self->bytes, n, rows - done, n, done, done);
 }
 
 static void fold_columns(const tap__reduction *self, tap__acc *a, tap__acc *b, const char *x, int64_t n, int64_t begin,
@@ -200,7 +219,9 @@ static void fold_columns(const tap__reduction *self, tap__acc *a, tap__acc *b, c
         int64_t rows = rest < end - at ? rest : end - at;
         rows = rows < limit ? rows : limit;
         const char *from = x + cursor.at[0] * (int64_t)self->bytes;
-        if (in_place) {
+        if (in_place && self->how.plain && pitch == n && n < 64 && rows >= 4 * (WIDTH / n)) {
+            fold_narrow(self, a, b, from, n, rows);
+        } else if (in_place) {
             self->how.col(self, a, b, from, n, rows, pitch, at - begin, at);
         } else {
             for (int64_t r = 0; r < rows; r++, from += pitch * (int64_t)self->bytes) {
@@ -221,7 +242,7 @@ static void fold_columns(const tap__reduction *self, tap__acc *a, tap__acc *b, c
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- storing */
+/* ---------------------------------------------------------------------------------------------------------- storing */
 
 #define STORE(type, value)                                                                                           \
     do {                                                                                                             \
@@ -262,7 +283,7 @@ static void finish(const tap__reduction *self, tap__acc *a, tap__acc *b, int64_t
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------- tasks */
+/* ------------------------------------------------------------------------------------------------------------ tasks */
 
 typedef struct job {
     const tap__reduction *self;
@@ -279,11 +300,43 @@ static void begin_accs(const tap__reduction *self, tap__acc *a, tap__acc *b, int
     }
 }
 
+/* Whether a result is made of one run of elements that are folded as they lie. */
+static bool has_plain_rows(const tap__reduction *self)
+{
+    return !self->columns && self->pieces == 1 && self->direct && self->reduced.ndim == 1 &&
+           self->reduced.stride[0][0] == 1 && (!self->how.chunks || self->reduced.count <= CHUNK);
+}
+
+static void run_plain_rows(const job *work, int64_t from, int64_t to)
+{
+    const tap__reduction *self = work->self;
+    int64_t step = self->kept.stride[0][self->kept.ndim - 1] * (int64_t)self->bytes;
+    tap__acc a[WIDTH], b[WIDTH];
+    tap__cursor cursor;
+    tap__cursor_seek(&cursor, &self->kept, from);
+    while (from < to) {
+        int64_t n = tap__cursor_rest(&cursor);
+        n = n < to - from ? n : to - from;
+        n = n < WIDTH ? n : WIDTH;
+        const char *x = work->x + cursor.at[0] * (int64_t)self->bytes;
+        begin_accs(self, a, b, n);
+        for (int64_t i = 0; i < n && self->reduced.count; i++)
+            self->how.row(self, &a[i], &b[i], x + i * step, self->reduced.count, 0, 0);
+        finish(self, a, b, n, work->out, &cursor);
+        tap__cursor_step(&cursor, n);
+        from += n;
+    }
+}
+
 /* Tasks are numbered by block of results, then by piece. */
 static void run_tasks(void *user, int64_t from, int64_t to)
 {
     const job *work = user;
     const tap__reduction *self = work->self;
+    if (has_plain_rows(self)) {
+        run_plain_rows(work, from, to);
+        return;
+    }
     int64_t columns = self->kept.size[self->kept.ndim - 1];
     tap__acc a[WIDTH], b[WIDTH];
     for (int64_t task = from; task < to; task++) {
@@ -333,7 +386,8 @@ static void merge_pieces(void *user, int64_t from, int64_t to)
     }
 }
 
-void tap__reduction_run(const tap__reduction *self, const tap__call *call, const void *x, void *const *out, void *scratch)
+void tap__reduction_run(const tap__reduction *self, const tap__call *call, const void *x, void *const *out,
+                        void *scratch)
 {
     job work = {.self = self, .x = x, .out = out, .partial = scratch};
     int64_t tasks = self->lines * self->blocks * self->pieces;

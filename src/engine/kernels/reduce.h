@@ -1,5 +1,5 @@
-/* reduce.h - one reduction of a tensor over any of its dimensions: which elements belong together, in which order they are
- * folded, and how the work is cut. A method says what is done with them. */
+/* reduce.h - one reduction of a tensor over any of its dimensions: which elements belong together, in which order they
+ * are folded, and how the work is cut. A method says what is done with them. */
 #ifndef TAP_ENGINE_REDUCE_H
 #define TAP_ENGINE_REDUCE_H
 
@@ -26,6 +26,7 @@ typedef struct tap__method {
     /* Accumulators to results; NULL: they are the results. */
     void (*finish)(const struct tap__reduction *self, tap__acc *a, tap__acc *b, int64_t n);
     bool chunks; /* values of a row are joined a few thousands at a time */
+    bool plain;  /* merge needs no numbers of values */
 } tap__method;
 
 enum { TAP_REDUCE_OUTPUTS = 2 };
@@ -51,15 +52,19 @@ typedef struct tap__reduction {
     double number;             /* the method's: an order, a correction */
 } tap__reduction;
 
-/* Fills in everything but how, results and number, for x = call->in[0] and its reduced dimensions; call->out[0 ... nout)
- * are the results. ordered: elements are folded in row-major order. Refuses (E_UNSUPPORTED) types that cannot be folded and outputs of other sizes. */
+/* Fills in everything but how, results and number, for x = call->in[0] and its reduced dimensions; the results are
+ * call->out[0 ... nout). ordered: elements are folded in row-major order. Refuses (E_UNSUPPORTED) types that cannot be
+ * folded and outputs of other sizes. */
 tap_status tap__reduction_begin(tap__reduction *self, const tap__call *call, const bool *mask, bool ordered,
                                 tap_error *err);
 /* The method is mean and sum of squared deviations, both as results of type float64. */
 void tap__reduction_use_moments(tap__reduction *self);
+/* Folds float16 and bfloat16 as they lie; for methods that use nothing but folds. */
+void tap__reduction_use_halves(tap__reduction *self);
 /* Decides the order of work; sets call->scratch. */
 void tap__reduction_end(tap__reduction *self, tap__call *call);
 /* x, out: addresses of the operands. */
-void tap__reduction_run(const tap__reduction *self, const tap__call *call, const void *x, void *const *out, void *scratch);
+void tap__reduction_run(const tap__reduction *self, const tap__call *call, const void *x, void *const *out,
+                        void *scratch);
 
 #endif

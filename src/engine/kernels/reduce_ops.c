@@ -76,10 +76,20 @@ static tap__acc fold_start(const tap__reduction *self, tap__fold fold)
     }
 }
 
+void tap__reduction_use_halves(tap__reduction *self)
+{
+    if (self->dtype != TAP_F16 && self->dtype != TAP_BF16)
+        return;
+    self->type = self->dtype == TAP_F16 ? TAP_LANE_F16 : TAP_LANE_BF16;
+    self->direct = true;
+}
+
 static void use_fold(tap__reduction *self, tap__fold fold)
 {
+    tap__reduction_use_halves(self);
     self->fold = fold;
-    self->how = (tap__method){.first = fold_start(self, fold), .row = fold_row, .col = fold_col, .merge = fold_merge};
+    self->how = (tap__method){.first = fold_start(self, fold), .row = fold_row, .col = fold_col, .merge = fold_merge,
+                              .plain = true};
 }
 
 /* --------------------------------------------------------------------------------------------- around every kernel */
@@ -140,7 +150,7 @@ static bool is_empty(const tap__reduction *self)
 
 /* ---------------------------------------------------------------------------------------------- sum, mean, product */
 
-/* Whether sums of x may be given as out without losing what the framework, which converts x first, would keep or lose. */
+/* Whether sums of x may be given as out: the framework converts x first, which must not make another sum of it. */
 static bool may_sum_as(tap_dtype x, tap_dtype out)
 {
     const tap_dtype_info *from = tap_dtype_describe(x), *to = tap_dtype_describe(out);
@@ -231,7 +241,7 @@ static tap_status trace(tap__call *call, tap_error *err)
 }
 KERNEL_OF(trace, trace)
 
-/* ------------------------------------------------------------------------------------------------- largest, smallest */
+/* ------------------------------------------------------------------------------------------------ largest, smallest */
 
 static tap_status prepare_best(tap__call *call, tap__fold fold, tap_error *err)
 {
@@ -295,6 +305,7 @@ static tap_status min_max(tap__call *call, tap_error *err)
     TAP_TRY(begin(call, mask, false, &self, err));
     if (is_empty(self) || tap_dtype_describe(call->in[0].dtype)->kind == 'C')
         return refuse(call, self, err);
+    tap__reduction_use_halves(self);
     self->how = (tap__method){.first = fold_start(self, TAP_FOLD_MIN), .second = fold_start(self, TAP_FOLD_MAX),
                               .row = both_row, .col = both_col, .merge = both_merge, .chunks = true};
     self->result_int[0] = self->result_int[1] = !self->is_float;
@@ -302,7 +313,7 @@ static tap_status min_max(tap__call *call, tap_error *err)
 }
 KERNEL_OF(min_max, min_max)
 
-/* ------------------------------------------------------------------------------- where the largest or smallest one is */
+/* ----------------------------------------------------------------------------- where the largest or smallest one is */
 
 /* First place in x of the value `best`; there is one. */
 #define FIND(type, value)                                                                                            \
@@ -560,8 +571,11 @@ static void moments_col(const tap__reduction *self, tap__acc *a, tap__acc *b, co
     for (int64_t j = 0; j < n; j++)
         mean[j] /= (double)rows;
     self->lanes->col[TAP_FOLD_SQUARE][self->type](squares, x, n, rows, pitch, mean);
-    for (int64_t j = 0; j < n; j++)
-        join_moments(&a[j], &b[j], (double)seen, mean[j], squares[j], (double)rows);
+    for (int64_t j = 0; j < n; j++) {
+        /* float columns are compared with a mean that was rounded */
+        double lost = self->type != TAP_LANE_F64 ? mean[j] - (double)(float)mean[j] : 0;
+        join_moments(&a[j], &b[j], (double)seen, mean[j], squares[j] - (double)rows * lost * lost, (double)rows);
+    }
 }
 
 static void moments_merge(const tap__reduction *self, tap__acc *a, tap__acc *b, int64_t seen, const tap__acc *c,
@@ -592,6 +606,7 @@ static void finish_deviation(const tap__reduction *self, tap__acc *a, tap__acc *
 
 void tap__reduction_use_moments(tap__reduction *self)
 {
+    tap__reduction_use_halves(self);
     self->how = (tap__method){.row = moments_row, .col = moments_col, .merge = moments_merge, .chunks = true};
     self->results = 2;
     self->result_dtype[0] = self->result_dtype[1] = TAP_F64;
@@ -608,6 +623,7 @@ static tap_status prepare_moments(tap__call *call, bool root, tap_error *err)
     if (!self->is_float || call->in[0].dtype != call->out[0].dtype)
         return refuse(call, self, err);
     self->number = correction->present ? correction->scalar.re : 1;
+    tap__reduction_use_halves(self);
     self->how = (tap__method){.row = moments_row, .col = moments_col, .merge = moments_merge,
                               .finish = root ? finish_deviation : finish_variance, .chunks = true};
     return end(call, self);
@@ -690,6 +706,10 @@ static tap_status vector_norm(tap__call *call, tap_error *err)
     else if (p == 2)
         self->how.finish = finish_root;
     else if (p != 1 && !isinf(p)) {
+        if (self->dtype == TAP_F16 || self->dtype == TAP_BF16) {
+            self->type = TAP_LANE_F32;
+            self->direct = false;
+        }
         self->how.row = power_row;
         self->how.col = power_col;
         self->how.finish = finish_power;

@@ -1,5 +1,5 @@
-/* running.c - results along one dimension that go on from element to element: sums, products, the largest and smallest so
- * far with their indices, and the logarithm of a sum of powers. Lines are independent of each other. */
+/* running.c - results along one dimension that go on from element to element: sums, products, the largest and smallest
+ * so far with their indices, and the logarithm of a sum of powers. Lines are independent of each other. */
 #include "engine/kernels/lines.h"
 
 #include "base/memory.h"
@@ -175,6 +175,43 @@ static void run_block(const job *work, const tap__cursor *cursor, int64_t n)
     }
 }
 
+#define LINE_OF(type)                                                                                                \
+    do {                                                                                                             \
+        const type *x = from;                                                                                        \
+        type *y = to;                                                                                                \
+        if (self->what == SUM) {                                                                                     \
+            double total = 0;                                                                                        \
+            for (int64_t i = 0; i < self->n; i++)                                                                    \
+                y[i * self->stride[1]] = (type)(total += (double)x[i * self->stride[0]]);                            \
+        } else if (self->what == PRODUCT) {                                                                          \
+            double total = 1;                                                                                        \
+            for (int64_t i = 0; i < self->n; i++)                                                                    \
+                y[i * self->stride[1]] = (type)(total *= (double)x[i * self->stride[0]]);                            \
+        } else {                                                                                                     \
+            type best = x[0];                                                                                        \
+            int64_t index = 0;                                                                                       \
+            for (int64_t i = 0; i < self->n; i++) {                                                                  \
+                type next = x[i * self->stride[0]];                                                                  \
+                bool better = self->what == LARGEST ? next >= best : next <= best;                                   \
+                if (better || next != next) {                                                                        \
+                    best = next;                                                                                    \
+                    index = i;                                                                                       \
+                }                                                                                                    \
+                y[i * self->stride[1]] = best;                                                                       \
+                indices[i * self->stride[2]] = index;                                                                \
+            }                                                                                                        \
+        }                                                                                                            \
+    } while (0)
+
+/* A line of floats that stays what it is. */
+static void run_float_line(const running *self, const void *from, void *to, int64_t *indices)
+{
+    if (self->from == TAP_F32)
+        LINE_OF(float);
+    else
+        LINE_OF(double);
+}
+
 /* One line, in pieces; each value waits for the one before. */
 static void run_line(const job *work, const tap__cursor *cursor)
 {
@@ -182,6 +219,12 @@ static void run_line(const job *work, const tap__cursor *cursor)
     value carry = {.i = 0}, x[WIDTH];
     int64_t index = 0, indices[WIDTH];
     bool picks = self->what == LARGEST || self->what == SMALLEST;
+    if (self->from == self->to && (self->from == TAP_F32 || self->from == TAP_F64) && self->what != POWERS) {
+        run_float_line(self, place(self, work->data[0], self->from, cursor, 0, 0),
+                       place(self, work->data[1], self->to, cursor, 1, 0),
+                       picks ? place(self, work->data[2], TAP_I64, cursor, 2, 0) : NULL);
+        return;
+    }
     if (self->what == PRODUCT)
         carry = self->is_float ? (value){.f = 1} : (value){.i = 1};
     for (int64_t at = 0, n; at < self->n; at += n) {

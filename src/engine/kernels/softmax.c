@@ -1,5 +1,5 @@
-/* softmax.c - softmax and its logarithm along one dimension, and their gradients. A line along the dimension is worked on
- * in the cache: its maximum, its powers and their sum, its result. Where another dimension has the smaller stride, a
+/* softmax.c - softmax and its logarithm along one dimension, and their gradients. A line along the dimension is worked
+ * on in the cache: its maximum, its powers and their sum, its result. Where another dimension has the smaller stride, a
  * block of its columns is worked on together. */
 #include "engine/kernels/lines.h"
 
@@ -11,7 +11,8 @@
 
 enum {
     WIDTH = 512,      /* columns of a block */
-    CACHED = 32768,   /* numbers of a block of columns that stay in the cache */
+    CACHED = 262144,  /* numbers of a block of columns that stay in the cache */
+    NARROW = 64,      /* columns that are at least read together */
     WHOLE = 4096,     /* doubles of a line kept in a buffer */
     GRAIN = 16384,    /* numbers that are worth a task */
     OPERANDS = 3
@@ -36,7 +37,7 @@ typedef struct job {
     void *const *data;
 } job;
 
-/* ---------------------------------------------------------------------------------------------------------- planning */
+/* --------------------------------------------------------------------------------------------------------- planning */
 
 static int64_t at_least(int64_t x, int64_t least)
 {
@@ -53,7 +54,7 @@ static void choose_order(softmax *self)
     self->blocks = 1;
     if (!self->columns)
         return;
-    int64_t width = at_least(CACHED / self->n / 16 * 16, 16);
+    int64_t width = at_least(CACHED / self->n / 16 * 16, NARROW);
     self->width = width < WIDTH ? width : WIDTH;
     self->width = columns < self->width ? columns : self->width;
     self->lines = kept->count / columns;
@@ -119,7 +120,7 @@ static void release(tap__call *call)
     call->state = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- lines */
+/* ------------------------------------------------------------------------------------------------------------ lines */
 
 static void *plus(const softmax *self, const void *base, int k, int64_t elements)
 {
@@ -259,7 +260,7 @@ static void run_lines(void *user, int64_t from, int64_t to)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- columns */
+/* ---------------------------------------------------------------------------------------------------------- columns */
 
 /* Numbers of row r of a block of n columns; the columns lie `step` apart. */
 static const void *load_row(const softmax *self, int k, const void *block, int64_t r, int64_t n, void *buffer)
@@ -361,7 +362,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     return TAP_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ kernels */
+/* ---------------------------------------------------------------------------------------------------------- kernels */
 
 static tap_status prepare_forward(tap__call *call, bool logarithm, bool safe, tap_error *err)
 {

@@ -2,12 +2,16 @@
  * allow it; what is left is rows, spread over threads. */
 #include "engine/kernels/strided.h"
 
+#include "engine/kernels/lanes.h"
+
 #include <string.h>
 
-enum { MAX = TAP_ENGINE_MAX_NDIM, GRAIN_BYTES = 1 << 18 };
+enum { MAX = TAP_ENGINE_MAX_NDIM, GRAIN_BYTES = 1 << 18, CHUNK = 256 };
 
 typedef struct copy {
-    size_t item;
+    size_t item, src_item;
+    void (*widen)(float *dst, const void *src, int64_t n);  /* at most one of these; none: a plain copy */
+    void (*narrow)(void *dst, const float *src, int64_t n);
     int ndim; /* at least 1 */
     int64_t size[MAX], dst_stride[MAX], src_stride[MAX];
     char *dst;
@@ -80,12 +84,35 @@ static void copy_row(size_t item, int64_t count, char *dst, int64_t dst_stride, 
         COPY_ROW(wide);
 }
 
+/* Rows that are not of neighbours pass through a small buffer on either side. */
+static void convert_row(const copy *self, int64_t count, char *dst, int64_t dst_stride, const char *src,
+                        int64_t src_stride)
+{
+    uint32_t from[CHUNK], to[CHUNK];
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        int64_t now = count - done < CHUNK ? count - done : CHUNK;
+        const char *at = src + done * src_stride * (int64_t)self->src_item;
+        char *goal = dst + done * dst_stride * (int64_t)self->item;
+        if (src_stride != 1) {
+            copy_row(self->src_item, now, (char *)from, 1, at, src_stride);
+            at = (const char *)from;
+        }
+        char *made = dst_stride == 1 ? goal : (char *)to;
+        if (self->widen)
+            self->widen((float *)(void *)made, at, now);
+        else
+            self->narrow(made, (const float *)(const void *)at, now);
+        if (dst_stride != 1)
+            copy_row(self->item, now, goal, dst_stride, made, 1);
+    }
+}
+
 /* Positions [begin, end) of the flattened index space; rows are cut where a piece begins or ends. */
 static void copy_piece(void *user, int64_t begin, int64_t end)
 {
     const copy *self = user;
     int last = self->ndim - 1;
-    int64_t item = (int64_t)self->item;
+    int64_t item = (int64_t)self->item, src_item = (int64_t)self->src_item;
     while (begin < end) {
         int64_t rest = begin / self->size[last], first = begin % self->size[last];
         int64_t count = self->size[last] - first < end - begin ? self->size[last] - first : end - begin;
@@ -96,25 +123,49 @@ static void copy_piece(void *user, int64_t begin, int64_t end)
             dst += at * self->dst_stride[i];
             src += at * self->src_stride[i];
         }
-        copy_row(self->item, count, self->dst + dst * item, self->dst_stride[last], self->src + src * item,
-                 self->src_stride[last]);
+        if (self->widen || self->narrow)
+            convert_row(self, count, self->dst + dst * item, self->dst_stride[last], self->src + src * src_item,
+                        self->src_stride[last]);
+        else
+            copy_row(self->item, count, self->dst + dst * item, self->dst_stride[last], self->src + src * item,
+                     self->src_stride[last]);
         begin += count;
     }
+}
+
+static void spread(copy *self, const tap__call *call, int ndim, const int64_t *size, const int64_t *dst_stride,
+                   const int64_t *src_stride)
+{
+    int64_t count = 1;
+    self->ndim = ndim;
+    for (int i = 0; i < ndim; i++) {
+        self->size[i] = size[i];
+        self->dst_stride[i] = dst_stride[i];
+        self->src_stride[i] = src_stride[i];
+        count *= size[i];
+    }
+    if (count == 0)
+        return;
+    simplify(self);
+    tap__parallel(call, count, GRAIN_BYTES / (int64_t)self->item, copy_piece, self);
 }
 
 void tap__strided_copy(const tap__call *call, size_t item, int ndim, const int64_t *size, const int64_t *dst_stride,
                        void *dst, const int64_t *src_stride, const void *src)
 {
-    copy self = {.item = item, .ndim = ndim, .dst = dst, .src = src};
-    int64_t count = 1;
-    for (int i = 0; i < ndim; i++) {
-        self.size[i] = size[i];
-        self.dst_stride[i] = dst_stride[i];
-        self.src_stride[i] = src_stride[i];
-        count *= size[i];
-    }
-    if (count == 0)
-        return;
-    simplify(&self);
-    tap__parallel(call, count, GRAIN_BYTES / (int64_t)item, copy_piece, &self);
+    copy self = {.item = item, .src_item = item, .dst = dst, .src = src};
+    spread(&self, call, ndim, size, dst_stride, src_stride);
+}
+
+void tap__strided_convert(const tap__call *call, tap_dtype to, tap_dtype from, int ndim, const int64_t *size,
+                          const int64_t *dst_stride, void *dst, const int64_t *src_stride, const void *src)
+{
+    const tap__lanes *lanes = tap__lanes_now();
+    copy self = {.item = tap_dtype_describe(to)->bytes, .src_item = tap_dtype_describe(from)->bytes, .dst = dst,
+                 .src = src};
+    if (to != from && to == TAP_F32)
+        self.widen = from == TAP_F16 ? lanes->widen_f16 : lanes->widen_bf16;
+    else if (to != from)
+        self.narrow = to == TAP_F16 ? lanes->narrow_f16 : lanes->narrow_bf16;
+    spread(&self, call, ndim, size, dst_stride, src_stride);
 }

@@ -104,7 +104,7 @@ ROWS = (
         "local:ge.exec.static_model_ops_lower_limit"),
     Row("experimental_config.jit_compile", _one_of("auto", "auto"), False, "local:ge.jit_compile", {"auto": "2"}),
     Row("experimental_config.npu_fx_pass", _flag(False), False),
-    Row("experimental_config.aot_config_enable_joint_graph", _flag(False), False),
+    Row("experimental_config.aot_config_enable_joint_graph", _flag(False)),
     Row("experimental_config.aot_config_output_loss_index", lambda: OptionValue(0)),
     Row("experimental_config.topology_sorting_strategy", _one_of("DFS", *_TOPOLOGY), True, "local:ge.topoSortingMode",
         _TOPOLOGY),

@@ -1,7 +1,7 @@
 """python -m tensortap.compat.torchair.codegen HEADER OUT: builders for the operators that a C++ header registers.
 
-HEADER has REG_OP(Name).INPUT(...).ATTR(...).OUTPUT(...).OP_END_FACTORY_REG(Name); OUT is a Python file with one function
-for each, which converters call.
+HEADER has REG_OP(Name).INPUT(...).ATTR(...).OUTPUT(...).OP_END_FACTORY_REG(Name); OUT is a Python file with one
+function for each, which converters call.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _operator(name: str, body: str) -> Registered:
         elif call in ("ATTR", "REQUIRED_ATTR"):
             kind, _, default = rest.strip().partition(",")
             if kind.strip() not in _TYPES:
-                raise ValueError(f"{name}: the attribute {first.strip()} has the type {kind.strip()}, which is not known")
+                what = f"the attribute {first.strip()} has the type {kind.strip()}"
+                raise ValueError(f"{name}: {what}, which is not known")
             given_default = _default(kind.strip(), default) if call == "ATTR" else None
             made.attrs.append(Attribute(first.strip(), kind.strip(), given_default))
         elif call in _UNSUPPORTED:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import _engine, _npugraph_ex
+from . import _engine, _joint, _npugraph_ex
 from ._config import CompilerConfig, report_without_effect, warn_incompatible
 from ._logger import EVENT, logger
 
@@ -135,12 +135,15 @@ def _compile(
         config = _npugraph_ex.with_options(config, options)
     compiler = Compiler(config)
     experimental = config.experimental_config
+    joint = bool(experimental.aot_config_enable_joint_graph)
+    loss = experimental.aot_config_output_loss_index.raw
+    divide = _joint.partition(loss) if joint else min_cut_rematerialization_partition
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
         inference_compiler=compiler,
         decompositions=decompositions or None,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=divide,
         keep_inference_input_mutations=bool(experimental.keep_inference_input_mutations),
     )(module, inputs)
     return compiled
