@@ -163,7 +163,8 @@ def test_zero_dimensions(engine):
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64,
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32,
+torch.int64,
                                    torch.uint8], ids=str)
 def test_scatter_reduce(dtype, reduce):
     x, source = _values(dtype, 6, 5, seed=1), _values(dtype, 9, 5, seed=2)
@@ -191,7 +192,8 @@ def test_adding_meets_in_order():
         zero = rows.new_zeros(11, 37)
         wide = index[:, None].expand(5000, 37)
         return (
-            zero.index_add(0, index, rows), zero.index_put((index,), rows, accumulate=True), zero.scatter_add(0, wide, rows),
+            zero.index_add(0, index, rows), zero.index_put((index,), rows, accumulate=True),
+            zero.scatter_add(0, wide, rows),
             zero.scatter_reduce(0, wide, rows, "sum"), aten.embedding_dense_backward(rows, index, 11, -1, False),
         )  # fmt: skip
 
@@ -240,7 +242,8 @@ def test_gradients(engine):
     def f(x, y, i):
         return (
             torch.cat([x, y]), x.roll(1, 0), F.pad(x, (1, 1), "reflect"), F.pad(x, (2, 1), "replicate"), x[i], x.tril(),
-            x.gather(0, i[:, None]), x.index_select(1, i), x.scatter_add(0, i[:, None].expand(3, 4), y[:3]), x.repeat(2, 2),
+            x.gather(0, i[:, None]), x.index_select(1, i), x.scatter_add(0, i[:, None].expand(3, 4), y[:3]),
+            x.repeat(2, 2),
             x.index_add(0, i, y[:3]), x.index_put((i,), y[0], accumulate=True), x.flip(1), F.pad(x, (1, 2, 3, 1)),
         )  # fmt: skip
 
@@ -258,7 +261,8 @@ def test_folding_back(engine):
 def test_sizes_that_change(engine):
     def f(x, i):
         n = x.shape[0]
-        return torch.cat([x, x[:1]], 0), x[i], F.pad(x[None], (2, 3), "circular"), x.new_full((n, 2), n), torch.arange(n) * 2, x.roll(n - 1, 0)
+        padded = F.pad(x[None], (2, 3), "circular")
+        return torch.cat([x, x[:1]], 0), x[i], padded, x.new_full((n, 2), n), torch.arange(n) * 2, x.roll(n - 1, 0)
 
     compiled = engine.compile(f, dynamic=True)
     for rows in (3, 5, 8):
@@ -274,7 +278,8 @@ def test_large_moves_are_whole():
     def f(x):
         turned = x.t()
         return (
-            torch.cat([turned, turned], 1), turned.flip(0), torch.stack([x, x], 2), x.repeat(1, 2), x.roll((100, 3), (0, 1)),
+            torch.cat([turned, turned], 1), turned.flip(0), torch.stack([x, x], 2), x.repeat(1, 2),
+            x.roll((100, 3), (0, 1)),
             F.pad(turned, (3, 5, 1, 2)), turned.tril(7), x.index_select(1, torch.arange(1030, -1, -3)),
         )  # fmt: skip
 

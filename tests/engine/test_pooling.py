@@ -69,9 +69,12 @@ def test_halves_are_interpolated_by_torch():
 def test_one_and_three_dimensions():
     def f(x, y):
         return [
-            F.avg_pool1d(x, 3, 2, 1), F.max_pool1d(x, 3, 2, 1), F.adaptive_avg_pool1d(x, 4), F.adaptive_max_pool1d(x, 5),
-            F.interpolate(x, 19), F.interpolate(x, 17, mode="linear"), F.max_pool3d(y, 2), F.avg_pool3d(y, (2, 3, 2), 1, 1),
-            F.adaptive_avg_pool3d(y, (2, 3, 4)), F.interpolate(y, (7, 3, 9)), F.interpolate(y, (3, 9, 5), mode="trilinear"),
+            F.avg_pool1d(x, 3, 2, 1), F.max_pool1d(x, 3, 2, 1), F.adaptive_avg_pool1d(x, 4),
+            F.adaptive_max_pool1d(x, 5),
+            F.interpolate(x, 19), F.interpolate(x, 17, mode="linear"), F.max_pool3d(y, 2), F.avg_pool3d(y, (2,
+            3, 2), 1, 1),
+            F.adaptive_avg_pool3d(y, (2, 3, 4)), F.interpolate(y, (7, 3, 9)), F.interpolate(y, (3, 9, 5),
+            mode="trilinear"),
         ]  # fmt: skip
 
     graphs.compare(f, [torch.randn(2, 3, 12), torch.randn(2, 3, 5, 6, 7)])
@@ -80,7 +83,8 @@ def test_one_and_three_dimensions():
 def test_images_without_a_batch_and_odd_layouts():
     x = torch.randn(3, 12, 10)
     graphs.compare(lambda x: [pool(x) for pool in POOLS.values()], [x])
-    graphs.compare(lambda x: [pool(x) for pool in POOLS.values()], [torch.randn(2, 24, 10, 3)[:, ::2].permute(0, 3, 1, 2)])
+    graphs.compare(lambda x: [pool(x) for pool in POOLS.values()], [torch.randn(2, 24, 10, 3)[:,
+        ::2].permute(0, 3, 1, 2)])
 
 
 def test_nan_is_the_largest():

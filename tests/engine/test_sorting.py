@@ -22,7 +22,8 @@ def _values(dtype: torch.dtype, *sizes: int) -> torch.Tensor:
         for place, odd in enumerate((float("nan"), float("inf"), -float("inf"), 0.0, -0.0, float("nan"))):
             flat[place * 7 % flat.numel()] = odd
         return values
-    return torch.randint(0 if dtype in (torch.bool, torch.uint8) else -100, 2 if dtype == torch.bool else 100, sizes).to(dtype)
+    return torch.randint(0 if dtype in (torch.bool, torch.uint8) else -100, 2 if dtype == torch.bool else 100,
+        sizes).to(dtype)
 
 
 @pytest.mark.parametrize("length", [1, 7, 40, 41, 300, 5000])
@@ -33,7 +34,8 @@ def test_sort_is_stable_and_knows_nan(dtype, length):
     for given in (x, x.t().contiguous().t()):
         graphs.compare(
             lambda x: [
-                x.sort(dim=1, stable=True), x.sort(dim=-1, descending=True, stable=True), x.t().sort(dim=0, stable=True),
+                x.sort(dim=1, stable=True), x.sort(dim=-1, descending=True, stable=True), x.t().sort(dim=0,
+                stable=True),
             ],
             [given], rtol=0, atol=0,
         )  # fmt: skip
@@ -139,7 +141,8 @@ def test_float_ranges():
         return [
             torch.arange(0, 1, 0.1), torch.arange(-2.5, 2.5, 0.25, dtype=torch.float64), torch.linspace(-3, 7, 50),
             torch.linspace(0.5, 0.25, 7, dtype=torch.float64), torch.linspace(3, 9, 1), torch.linspace(0, 1, 0),
-            torch.linspace(-2.7, 50.5, 33, dtype=torch.int32), torch.tril_indices(5, 4, -1), torch.triu_indices(4, 6, 1),
+            torch.linspace(-2.7, 50.5, 33, dtype=torch.int32), torch.tril_indices(5, 4, -1),
+            torch.triu_indices(4, 6, 1),
         ]  # fmt: skip
 
     graphs.compare(f, [])

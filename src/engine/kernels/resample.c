@@ -17,6 +17,7 @@ typedef struct axis {
     int taps;
     int64_t *place;
     double *weight;
+    float *single; /* the weights as float32 */
 } axis;
 
 typedef struct resampling {
@@ -110,11 +111,14 @@ static tap_status make_axis(tap__call *call, axis *dim, method how, double given
     dim->taps = nearest ? 1 : how == LINEAR ? 2 : 4;
     dim->place = tap__moves_table(call, dim->out * dim->taps);
     dim->weight = (double *)tap__moves_table(call, dim->out * dim->taps);
-    if (!dim->place || !dim->weight)
+    dim->single = (float *)tap__moves_table(call, dim->out * dim->taps);
+    if (!dim->place || !dim->weight || !dim->single)
         return tap_fail_nomem(err);
     double scale = scale_of(dim, align_corners && !nearest, given, single);
     for (int64_t o = 0; o < dim->out; o++)
         fill_tap(dim, o, how, scale, align_corners, single);
+    for (int64_t i = 0; i < dim->out * dim->taps; i++)
+        dim->single[i] = (float)dim->weight[i];
     return TAP_OK;
 }
 
@@ -123,10 +127,11 @@ static tap_status make_single(tap__call *call, axis *dim, tap_error *err)
     *dim = (axis){.in = 1, .out = 1, .taps = 1};
     dim->place = tap__moves_table(call, 1);
     dim->weight = (double *)tap__moves_table(call, 1);
-    if (!dim->place || !dim->weight)
+    dim->single = (float *)tap__moves_table(call, 1);
+    if (!dim->place || !dim->weight || !dim->single)
         return tap_fail_nomem(err);
     dim->place[0] = 0;
-    dim->weight[0] = 1;
+    dim->weight[0] = dim->single[0] = 1;
     return TAP_OK;
 }
 
@@ -251,6 +256,11 @@ static int rows_of(const resampling *self, int64_t a, int64_t b, int64_t *offset
     return count;
 }
 
+#define WEIGHTS_F16(dim) (dim)->single
+#define WEIGHTS_BF16(dim) (dim)->single
+#define WEIGHTS_F32(dim) (dim)->single
+#define WEIGHTS_F64(dim) (dim)->weight
+
 #define RESAMPLE(name, stored, type, load, store)                                                                    \
     static void forward_##name(void *user, int64_t begin_unit, int64_t end_unit)                                     \
     {                                                                                                                \
@@ -265,16 +275,29 @@ static int rows_of(const resampling *self, int64_t a, int64_t b, int64_t *offset
             const stored *x = (const stored *)run->from + at.batch * self->x_batch + at.channel * self->x_channel;   \
             stored *y = (stored *)run->to + at.batch * self->y_batch + at.channel * self->y_channel +                \
                         at.at[0] * self->y[0] + at.at[1] * self->y[1];                                               \
+            const type *parts = WEIGHTS_##name(last);                                                                \
+            if (!self->across && rows == 2 && last->taps == 2) {                                                     \
+                const stored *low = x + offset[0], *high = x + offset[1];                                            \
+                type low_weight = (type)weight[0], high_weight = (type)weight[1];                                    \
+                for (int64_t o = 0; o < last->out; o++) {                                                            \
+                    int64_t i = last->place[2 * o] * self->x[2], j = last->place[2 * o + 1] * self->x[2];            \
+                    type near = parts[2 * o], far = parts[2 * o + 1];                                                \
+                    type below = near * load(low[i]) + far * load(low[j]);                                           \
+                    type above = near * load(high[i]) + far * load(high[j]);                                         \
+                    y[o * self->y[2]] = store(low_weight * below + high_weight * above);                             \
+                }                                                                                                    \
+                continue;                                                                                            \
+            }                                                                                                        \
             for (int64_t o = 0; o < last->out; o++) {                                                                \
                 const int64_t *place = last->place + o * last->taps;                                                 \
-                const double *part = last->weight + o * last->taps;                                                  \
+                const type *part = parts + o * last->taps;                                                           \
                 if (!self->across) {                                                                                 \
                     type sum = 0;                                                                                    \
                     for (int r = 0; r < rows; r++) {                                                                 \
                         const stored *row = x + offset[r];                                                           \
                         type inner = 0;                                                                              \
                         for (int t = 0; t < last->taps; t++)                                                         \
-                            inner += (type)part[t] * load(row[place[t] * self->x[2]]);                               \
+                            inner += part[t] * load(row[place[t] * self->x[2]]);                                     \
                         sum += (type)weight[r] * inner;                                                              \
                     }                                                                                                \
                     y[o * self->y[2]] = store(sum);                                                                  \
@@ -284,7 +307,7 @@ static int rows_of(const resampling *self, int64_t a, int64_t b, int64_t *offset
                 for (int r = 0; r < rows; r++)                                                                       \
                     for (int t = 0; t < last->taps; t++) {                                                           \
                         const stored *row = x + offset[r] + place[t] * self->x[2];                                   \
-                        type factor = (type)weight[r] * (type)part[t];                                               \
+                        type factor = (type)weight[r] * part[t];                                                     \
                         for (int64_t k = 0; k < at.channels; k++)                                                    \
                             sums[k] += factor * load(row[k]);                                                        \
                     }                                                                                                \

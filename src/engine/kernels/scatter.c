@@ -126,9 +126,19 @@ static void check_units(void *user, int64_t begin, int64_t end)
         int64_t at[SIDES], count = unit_at(loops, unit, at);
         for (int64_t k = 0; k < loops->along_size; k++) {
             int64_t base = at[INDEX] + k * loops->along_step[INDEX], step = loops->inner_step[INDEX];
-            uint64_t bad = 0;
-            for (int64_t i = 0; i < count; i++)
-                bad |= (uint64_t)tap__index_load(self->index, self->wide, base + i * step) >= (uint64_t)loops->bound;
+            /* the sign bit of one of the two is set for an index below zero or too large */
+            uint64_t signs = 0, most = (uint64_t)loops->bound - 1;
+            if (self->wide && step == 1) {
+                const uint64_t *index = (const uint64_t *)self->index + base;
+                for (int64_t i = 0; i < count; i++)
+                    signs |= index[i] | (most - index[i]);
+            } else {
+                for (int64_t i = 0; i < count; i++) {
+                    uint64_t index = (uint64_t)tap__index_load(self->index, self->wide, base + i * step);
+                    signs |= index | (most - index);
+                }
+            }
+            bool bad = signs >> 63;
             for (int64_t i = 0; bad && i < count; i++) {
                 int64_t place = base + i * step, old = atomic_load(&self->bad);
                 if ((uint64_t)tap__index_load(self->index, self->wide, place) < (uint64_t)loops->bound)
