@@ -309,10 +309,10 @@ static void add_sums(const job *work, int64_t channel, int64_t begin, int64_t en
         for (int64_t i = 0, n; i < all; i += n) {
             n = at_once(self, all - i, steps);
             const void *from[2];
-            for (int k = 0; k < 2; k++)
-                from[k] = tap__line_load(
-                    self->lanes, self->dtype[k],
-                    tap__element_at(place(work, k, &cursor, channel), self->dtype[k], i * steps[k]), steps[k], n, room[k]);
+            for (int k = 0; k < 2; k++) {
+                const void *at = tap__element_at(place(work, k, &cursor, channel), self->dtype[k], i * steps[k]);
+                from[k] = tap__line_load(self->lanes, self->dtype[k], at, steps[k], n, room[k]);
+            }
             if (self->columns)
                 math->col_sums(sum + i, dot + i, from[0], from[1], work->by.mean + i, n);
             else
