@@ -721,7 +721,7 @@ typedef struct tap_host {
     /* Gives a fresh tensor for a value: `like` has dtype, sizes and strides; *data is element [0, ...]. */
     tap_status (*alloc)(void *user, tap_frame *frame, int32_t value, const tap_tensor *like, void **data,
                         tap_error *err);
-    /* The value was given with other strides than the graph was traced with: makes a copy that has them. */
+    /* The value was given with other strides or another dtype than the graph was traced with: makes a copy as traced. */
     tap_status (*match)(void *user, tap_frame *frame, int32_t value, const tap_tensor *like, void **data,
                         tap_error *err);
     /* The value is not needed any more. */

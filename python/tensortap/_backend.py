@@ -40,8 +40,8 @@ def _empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -
     return torch.empty_strided(size, stride, dtype=dtype)
 
 
-def _restride(size: tuple[int, ...], stride: tuple[int, ...], tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=tensor.dtype).copy_(tensor)
+def _restride(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype).copy_(tensor)
 
 
 def _plain(value: object) -> torch.Tensor | None:

@@ -185,7 +185,7 @@ static tap_status fresh(run *self, int32_t value, PyObject *maker, PyObject *fro
     PyObject *sizes = dims_of(like->shape, like->ndim), *strides = dims_of(like->strides, like->ndim);
     PyObject *dtype = code_dtype(like->dtype), *tensor = NULL;
     if (sizes && strides && dtype)
-        tensor = PyObject_CallFunctionObjArgs(maker, sizes, strides, from ? from : dtype, NULL);
+        tensor = PyObject_CallFunctionObjArgs(maker, sizes, strides, dtype, from, NULL);
     Py_XDECREF(sizes);
     Py_XDECREF(strides);
     tap_tensor view;

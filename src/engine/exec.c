@@ -64,7 +64,7 @@ static tap_status settle(tap_frame *frame, int32_t value, tap_error *err)
 {
     const tap_engine *engine = frame->engine;
     const tap__operand *want = &frame->plan->values[value], *given = &frame->given[value];
-    if (want->ndim < 0 || given->ndim < 0 || same_layout(given, want))
+    if (want->ndim < 0 || given->ndim < 0 || (given->dtype == want->dtype && same_layout(given, want)))
         return TAP_OK;
     if (given->ndim != want->ndim || memcmp(given->size, want->size, (size_t)want->ndim * sizeof want->size[0]) != 0)
         return wrong_sizes(engine->graph, value, given, want, err);
@@ -81,7 +81,9 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
     given->ndim = -1;
     if (spec->type != TAP_SPEC_TENSOR)
         return TAP_OK;
-    if (tensor->dtype != spec->dtype || tensor->ndim != spec->ndim)
+    given->dtype = tensor->dtype;
+    /* what a HostCall made may be of another dtype than the trace said: it is converted */
+    if (tensor->ndim != spec->ndim || (tensor->dtype != spec->dtype && spec->node < 0))
         return tap_fail(err, TAP_E_INVALID, "value %d is %s with %d dimensions, and the graph was made for %s with %d",
                         (int)value, tap_dtype_describe(tensor->dtype) ? tap_dtype_describe(tensor->dtype)->name : "?",
                         (int)tensor->ndim, tap_dtype_describe(spec->dtype)->name, (int)spec->ndim);
