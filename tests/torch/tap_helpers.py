@@ -14,9 +14,9 @@ import torch
 Key = tuple[int, str, str, int]  # step, full name, kind, call
 
 # every backend of torch.compile that the tests go through; a new one is one word here
-BACKENDS = ["eager", "aot_eager", "inductor"]
+BACKENDS = ["eager", "aot_eager", "inductor", "tensortap"]
 # of those, the ones whose numbers may differ from eager's in the last bits
-ROUNDING = {"inductor"}
+ROUNDING = {"inductor", "tensortap"}
 # None: not compiled
 MODES = [None, *BACKENDS]
 
