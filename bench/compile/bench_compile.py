@@ -81,7 +81,7 @@ def main() -> None:
         compiled = torch.compile(model, backend="tensortap", fullgraph=True)
         counts = tensortap.counters()
         nodes = counts["native"] + counts["views"] + counts["host"]
-        ((_, program),) = _backend._programs
+        ((_, program),) = _backend._programs()
         best = min(_seconds(lambda: compiled(ids)) for _ in range(5))
         aot = min(first_call(model, "aot_eager", ids) for _ in range(3))
         ours = min(ours, *(first_call(model, "tensortap", ids) for _ in range(2)))
@@ -95,7 +95,7 @@ def main() -> None:
         tensortap.counters(reset=True)
         dynamic = torch.compile(model, backend="tensortap", fullgraph=True, dynamic=True)
         dynamic(torch.randint(0, 1000, (2, 16)))
-        ((_, program),) = _backend._programs
+        ((_, program),) = _backend._programs()
         before = program.counts()["plan_nanoseconds"]
         dynamic(torch.randint(0, 1000, (3, 24)))
         row("a new shape under dynamic=True", f"{(program.counts()['plan_nanoseconds'] - before) / 1e6:.2f} ms",
@@ -110,7 +110,7 @@ def main() -> None:
             return x
 
         torch.compile(small, backend="tensortap", fullgraph=True)(torch.randn(16))
-        ((_, program),) = _backend._programs
+        ((_, program),) = _backend._programs()
         x = torch.randn(16)
         rounds = 20000
         times = []

@@ -11,6 +11,7 @@ import itertools
 import operator
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -309,7 +310,7 @@ def _stays_on_host(target: Any) -> bool:
     return False
 
 
-_programs: list[tuple[str, _core.Program]] = []
+_compiled: list[weakref.ref[Compiled]] = []  # in the order they were made; one that is gone counts no more
 _graphs = itertools.count(1)
 
 
@@ -383,8 +384,9 @@ def compile_graph(
     elif options.tap:
         observer = tapper(name, [node[0] for node in reader.nodes])
     program = _core.Program(reader.graph, tuple(reader.inputs), reader.outputs, flags, observer)
-    _programs.append((name, program))
-    return Compiled(name, program, reader)
+    compiled = Compiled(name, program, reader)
+    _compiled.append(weakref.ref(compiled))
+    return compiled
 
 
 _converters: dict[Any, Callable[..., Any]] = {}
@@ -492,23 +494,29 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: A
     )(gm, example_inputs)
 
 
+def _programs() -> list[tuple[str, _core.Program]]:
+    """Name and program of every graph that is still there."""
+    _compiled[:] = [ref for ref in _compiled if ref() is not None]
+    return [(found.name, found.program) for ref in _compiled if (found := ref()) is not None]
+
+
 def counters(reset: bool = False) -> dict[str, int]:
     """How many nodes of all graphs compiled so far run in the engine, are views, and run on the host."""
     total = {"graphs": 0, "native": 0, "views": 0, "host": 0, "steps": 0, "plans": 0, "runs": 0}
-    for _name, program in _programs:
+    for _name, program in _programs():
         counts = program.counts()
         total["graphs"] += 1
         for key in total.keys() & counts.keys():
             total[key] += counts[key]
     if reset:
-        _programs.clear()
+        _compiled.clear()
     return total
 
 
 def host_targets() -> dict[str, int]:
     """Which operators ran on the host, and in how many nodes: what keeps graphs from being native."""
     found: dict[str, int] = {}
-    for _graph, program in _programs:
+    for _graph, program in _programs():
         for _name, target, _source_line, _op, kind, on_host, *_times in program.nodes():
             if on_host and kind != "view":
                 found[target] = found.get(target, 0) + 1
@@ -521,7 +529,7 @@ def profile() -> Profile:
     return Profile(
         [
             {"graph": graph, **dict(zip((*keys, "last_nanoseconds"), row))}
-            for graph, program in _programs
+            for graph, program in _programs()
             for row in program.nodes()
         ]
     )
