@@ -49,7 +49,8 @@ def compare(function: Callable[..., Any], args: Sequence[torch.Tensor], native: 
             torch.testing.assert_close(ours, theirs, equal_nan=True, **tolerance)
         except AssertionError as problem:
             text = f"{outputs[index].format_node() if outputs[index] is not None else index}: {problem}"
-            if tolerance or not isinstance(theirs, torch.Tensor) or not theirs.is_floating_point():
+            real = isinstance(theirs, torch.Tensor) and (theirs.is_floating_point() or theirs.is_complex())
+            if tolerance or not real:
                 raise AssertionError(text) from None
             truth = truth or pytree.tree_leaves(function(*[wider(arg) for arg in args]))
             as_good(ours, theirs, truth[index], text)

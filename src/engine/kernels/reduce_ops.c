@@ -174,7 +174,10 @@ static tap_status prepare_sum(tap__call *call, tap__fold fold, tap_error *err)
     tap__reduction *self;
     TAP_TRY(tap__axes_mask(call, tap__call_attr(call, "axes"), false, mask, err));
     TAP_TRY(begin(call, mask, false, &self, err));
-    if (!may_sum_as(call->in[0].dtype, call->out[0].dtype) ||
+    bool widens = call->out[0].dtype != call->in[0].dtype &&
+                  (call->out[0].dtype == TAP_F64 || call->out[0].dtype == TAP_C128);
+    /* asked for a wider sum than the lanes keep: eager converts first */
+    if (widens || !may_sum_as(call->in[0].dtype, call->out[0].dtype) ||
         (fold != TAP_FOLD_SUM && tap_dtype_describe(call->in[0].dtype)->kind == 'C'))
         return refuse(call, self, err);
     use_fold(self, fold);
