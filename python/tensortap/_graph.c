@@ -10,7 +10,7 @@ PyObject *torch_dtype_type, *dtype_codes;
 
 static PyObject *ref_new(int32_t value)
 {
-    ref_object *self = PyObject_New(ref_object, ref_type);
+    ref_object *self = (ref_object *)((allocfunc)PyType_GetSlot(ref_type, Py_tp_alloc))(ref_type, 0);
     if (self)
         self->value = value;
     return (PyObject *)self;
@@ -19,7 +19,7 @@ static PyObject *ref_new(int32_t value)
 static void ref_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 

@@ -57,7 +57,9 @@ class TestWheel:
         private = {name for name in wanted if name.startswith("_Py") and not name.endswith("_SizeT")}
         assert private <= {"_Py_NoneStruct", "_Py_TrueStruct", "_Py_FalseStruct", "_Py_Dealloc"}
         exported = subprocess.run(["nm", "-D", "--defined-only", core], capture_output=True, text=True, check=True)
-        assert [line.split()[-1] for line in exported.stdout.splitlines()] == ["PyInit__core"]
+        names = [line.split()[-1] for line in exported.stdout.splitlines()]
+        # MindSpore finds its operators in the library by name
+        assert [name for name in names if not name.startswith("tensortap_ms_")] == ["PyInit__core"]
 
 
 def other_pythons() -> list[str]:
