@@ -74,6 +74,11 @@ bool tap__name_number(const char *name, const char *prefix, int32_t *number, con
  * its lock rather than trying. An attempt without segments counts as live for its first seconds. */
 bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info *info);
 
+/* The same for the seed layouts, whose directories hold other people's names only: a writer holds a shared flock on dir
+ * itself, which it makes where there is none. tap__run_hold returns what close() lets go, or -1. */
+int tap__run_hold(const char *dir);
+bool tap__run_is_held(const char *dir);
+
 /* ------------------------------------------------------------------------------------------------ the loss journal */
 
 /* attempt<A>.lost names what could not be recorded because the disk took nothing more. Its 64 KiB are taken when the

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How long entries rest in the ring before the collector's files are written for their sake. */
 #define KEPT_NS 1000000000ull
@@ -59,7 +60,10 @@ tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layo
     sink->kept_pos = sink->tail_pos;
     sink->kept_ns = tap__monotonic_ns();
     sink->options.resume = atomic_load(&ring->header->starts) != 0;
-    return layout->collect_open ? layout->collect_open(&sink->options, &sink->collector, err) : TAP_OK;
+    if (layout->collect_open)
+        TAP_TRY(layout->collect_open(&sink->options, &sink->collector, err));
+    sink->hold = tap__run_hold(sink->options.dir);
+    return TAP_OK;
 }
 
 /* The file of an entry that carries its bytes and was left to us. */
@@ -161,5 +165,7 @@ void tap__filesink_close(tap_filesink *sink)
     if (sink->collector)
         sink->layout->collect_close(sink->collector);
     tap__journal_close(sink->journal);
+    if (sink->hold >= 0)
+        close(sink->hold);
     memset(sink, 0, sizeof *sink);
 }

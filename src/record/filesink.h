@@ -16,6 +16,7 @@ typedef struct tap_filesink {
     uint64_t tail_seq, tail_pos; /* taken; the ring keeps them until the collector's files hold them */
     uint64_t kept_seq, kept_pos; /* from here on the ring still has what was taken */
     uint64_t kept_ns;
+    int hold;                    /* of the directory, see tap__run_hold */
     bool told;                   /* that the collector's files could not be written: once is enough */
 } tap_filesink;
 

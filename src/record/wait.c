@@ -35,13 +35,15 @@ tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
 {
     uint64_t start = tap__monotonic_ns(), limit = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms * 1000000u;
     for (long ms = FIRST_PAUSE_MS;; ms = 2 * ms < LAST_PAUSE_MS ? 2 * ms : LAST_PAUSE_MS) {
-        bool live;
+        bool live, held = false;
         tap_attempt_files who = {0};
         tap_attempt_info info = {0};
         TAP_TRY(any_live(dir, &live, &who, &info, err));
-        if (!live)
+        if (!live && !(held = tap__run_is_held(dir)))
             return TAP_OK;
         uint64_t spent = tap__monotonic_ns() - start;
+        if (spent >= limit && held)
+            return tap_fail(err, TAP_E_TIMEOUT, "%s is still being written; wait longer", dir);
         if (spent >= limit)
             return tap_fail(err, TAP_E_TIMEOUT,
                             "%s: attempt %d of rank %d is still being written (process %d on %s); wait longer or look "

@@ -12,6 +12,8 @@
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static tap_recorder *open_layout(const char *dir, const char *layout, bool asynchronous, const char *writer)
 {
@@ -160,6 +162,39 @@ static void debug_json_survives_its_writer(void **state)
     scratch_drop(dir);
 }
 
+/* The writer outlives a job that was killed: waiting is for the writer. */
+static void waiting_is_for_the_writer(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    int ends[2];
+    pid_t writer, job;
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    if ((job = fork()) == 0) {
+        tap_recorder *rec = open_layout(dir, "msprobe", false, TAP_COMMAND);
+        tap_counts counts;
+        tap_recorder_counts(rec, &counts);
+        kill(counts.writer_pid, SIGSTOP);
+        bool told = write(ends[1], &counts.writer_pid, sizeof counts.writer_pid) == sizeof counts.writer_pid;
+        _exit(told && tap_save(rec, "x", &tensor, NULL) == TAP_OK ? raise(SIGKILL) : 1);
+    }
+    int status;
+    tap_error err;
+    assert_int_equal(read(ends[0], &writer, sizeof writer), sizeof writer);
+    assert_int_equal(waitpid(job, &status, 0), job);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(tap_run_wait(dir, 30, &err), TAP_E_TIMEOUT);
+    kill(writer, SIGCONT);
+    assert_int_equal(tap_run_wait(dir, 20000, &err), TAP_OK);
+    char *text = read_text(dir, "step0/rank1/debug.json");
+    assert_non_null(strstr(text, "\"x.0.debug\""));
+    free(text);
+    close(ends[0]);
+    close(ends[1]);
+    scratch_drop(dir);
+}
+
 static void debug_json_is_complete_after_a_flush(void **state)
 {
     (void)state;
@@ -216,6 +251,7 @@ int main(void)
         cmocka_unit_test(files_are_in_place_on_return),
         cmocka_unit_test(a_list_of_tensors_is_one_file),
         cmocka_unit_test(debug_json_survives_its_writer),
+        cmocka_unit_test(waiting_is_for_the_writer),
         cmocka_unit_test(debug_json_is_complete_after_a_flush),
         cmocka_unit_test(a_file_that_cannot_be_written_is_listed),
     };
