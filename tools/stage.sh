@@ -60,18 +60,17 @@ wheel() { # [install]
     fi
 }
 
+# A file of tests is one worker's. Workers share the cores, so threads of torch that wait must not spin.
+spread=(-n "$jobs" --dist loadfile)
+export OMP_WAIT_POLICY=passive
+
 run_pytest() { # [quick]
-    local paths=() dir
-    for dir in tests/python tests/torch tests/engine tests/compat tests/cli tests/fault; do
-        # quick: what needs neither a compiler of torch's nor a killed process
-        [[ ${1:-} == quick && $dir != tests/python && $dir != tests/cli ]] && continue
-        [[ -d $dir ]] && paths+=("$dir")
-    done
     # shellcheck disable=SC2086
-    if [[ ${1:-} == quick ]]; then
-        "$py" -m pytest -q -m "not slow" "${paths[@]}" ${PYTEST_ARGS:-}
+    if [[ ${1:-} == quick ]]; then # what needs neither a compiler of torch's nor a killed process
+        "$py" -m pytest -q "${spread[@]}" -m "not slow" tests/python tests/cli ${PYTEST_ARGS:-}
     else
-        "$py" -m pytest -q "${paths[@]}" ${PYTEST_ARGS:-}
+        "$py" -m pytest -q "${spread[@]}" tests/python tests/torch tests/engine tests/compat tests/cli tests/fault \
+            ${PYTEST_ARGS:-}
     fi
 }
 
@@ -90,7 +89,7 @@ mindspore_tests() {
     fi
     "$python" -m pip install --disable-pip-version-check -q --force-reinstall --no-deps "$wheel"
     # shellcheck disable=SC2086
-    "$python" -m pytest -q tests/mindspore ${PYTEST_ARGS:-}
+    "$python" -m pytest -q "${spread[@]}" tests/mindspore ${PYTEST_ARGS:-}
 }
 
 # The core of the torch tests on a torch without the C interface. OLDTORCH_PYTHON: an interpreter that has one.
