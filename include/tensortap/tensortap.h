@@ -618,12 +618,7 @@ typedef enum tap_sym_op {
     TAP_SYM_MOD,      /* sign of the divisor, as in Python */
     TAP_SYM_POW,
     TAP_SYM_MAX,
-    TAP_SYM_MIN,
-    TAP_SYM_EQ,       /* comparisons give 0 or 1 */
-    TAP_SYM_LT,
-    TAP_SYM_LE,
-    TAP_SYM_AND,
-    TAP_SYM_OR
+    TAP_SYM_MIN
 } tap_sym_op;
 
 typedef enum tap_spec_type {
@@ -751,8 +746,6 @@ TAP_API void tap_engine_end(tap_frame *frame);
 TAP_API tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tensor, tap_error *err);
 TAP_API tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t integer, tap_error *err);
 TAP_API tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out, tap_error *err);
-/* A tensor value of the running node as the engine sees it. */
-TAP_API tap_status tap_frame_get(const tap_frame *frame, int32_t value, tap_tensor *out, tap_error *err);
 
 typedef struct tap_engine_counts {
     int32_t native, views, host; /* nodes of the newest plan, by who runs them */

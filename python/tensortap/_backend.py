@@ -25,7 +25,7 @@ from ._engine_options import Options
 from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
 
-_ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN, _EQ, _LT, _LE, _AND, _OR = range(13)
+_ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN = range(8)
 _HOST, _OBSERVE = 1, 2  # flags of a node
 _EVERY_NODE, _PROFILE = 1, 2  # flags of an engine
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,18 +22,30 @@ PyObject *raise_error(const tap_error *err)
     return NULL;
 }
 
+int core_arguments(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **positional, PyObject **named)
+{
+    *positional = PyTuple_New(nargs);
+    *named = PyDict_New();
+    int bad = !*positional || !*named;
+    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
+        bad = PyTuple_SetItem(*positional, i, Py_NewRef(args[i])) < 0;
+    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
+        bad = PyDict_SetItem(*named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
+    if (bad) {
+        Py_CLEAR(*positional);
+        Py_CLEAR(*named);
+    }
+    return bad ? -1 : 0;
+}
+
 PyObject *core_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
-    int bad = !positional || !named;
-    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
-        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
-    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
-        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
-    if (!bad)
-        result = PyObject_Call(function, positional, named);
-    Py_XDECREF(positional);
-    Py_XDECREF(named);
+    PyObject *positional, *named;
+    if (core_arguments(args, nargs, kwnames, &positional, &named) < 0)
+        return NULL;
+    PyObject *result = PyObject_Call(function, positional, named);
+    Py_DECREF(positional);
+    Py_DECREF(named);
     return result;
 }
 
@@ -104,6 +117,42 @@ void core_print(const char *text, size_t len)
     Py_XDECREF(shown);
     PyErr_Clear();
     PyGILState_Release(gil);
+}
+
+static void write_out(void *user, const char *text, size_t len)
+{
+    fwrite(text, 1, len, user);
+}
+
+static void write_type(FILE *out, const tap_tensor *tensor)
+{
+    const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);
+    fprintf(out, "= %s[", info ? info->name : "?");
+    for (int i = 0; i < tensor->ndim; i++)
+        fprintf(out, "%s%lld", i ? ", " : "", (long long)tensor->shape[i]);
+    fprintf(out, "]\n");
+}
+
+void core_print_value(const char *name, const tap_value *value, bool typed)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (!out)
+        return;
+    tap_print_options options;
+    tap_print_options_init(&options);
+    tap_error err;
+    fprintf(out, "%s ", name);
+    if (typed)
+        write_type(out, &value->tensor);
+    if (value->type == TAP_VALUE_TENSOR)
+        tap_tensor_print(&value->tensor, &options, write_out, out, &err);
+    fputc('\n', out);
+    fclose(out);
+    if (text)
+        core_print(text, len);
+    free(text);
 }
 
 static PyObject *messages(PyObject *self, PyObject *unused)

@@ -46,7 +46,9 @@ int set_recorder_option(tap_options *options, PyObject *key, PyObject *value, Py
 /* Raises tensortap.Error with the message of err. Always returns NULL. */
 PyObject *raise_error(const tap_error *err);
 
-/* Calls a Python function with the arguments of a METH_FASTCALL one. */
+/* The arguments of a METH_FASTCALL function as a tuple and a dict. 0, or -1 with an exception and NULL in both. */
+int core_arguments(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **positional, PyObject **named);
+/* Calls a Python function with them. */
 PyObject *core_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* Prints and keeps a warning; needs no GIL. */
@@ -54,6 +56,9 @@ void core_say(const char *message);
 
 /* Writes to sys.stdout, so that it stays in order with Python's own printing. Takes the GIL. */
 void core_print(const char *text, size_t len);
+/* Writes "name = dtype[sizes]" and, on the next line, the values of a tensor; not `typed`: "name values". A tensor without
+ * data has no values. The text is made without the GIL. */
+void core_print_value(const char *name, const tap_value *value, bool typed);
 
 /* Where code that runs without the GIL finds a recorder. NULL stands for the process's own recorder; others have a key,
  * "<layout>:<directory>", and are opened on first use. Sinks are made once and live as long as the process. */

@@ -13,7 +13,6 @@
 #include "_site.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,39 +139,15 @@ int tensortap_ms_step(int nparam, void **params, int *ndims, int64_t **shapes, c
     return 0;
 }
 
-static void write_out(void *user, const char *text, size_t len)
-{
-    fwrite(text, 1, len, user);
-}
-
-static void print_text(const char *name, const tap_tensor *tensor)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    if (!out)
-        return;
-    tap_print_options options;
-    tap_print_options_init(&options);
-    tap_error err;
-    fprintf(out, "%s ", name);
-    tap_tensor_print(tensor, &options, write_out, out, &err);
-    fputc('\n', out);
-    fclose(out);
-    if (text)
-        core_print(text, len);
-    free(text);
-}
-
 /* The text before the value, then the value; a file that cannot be written is said once. */
-static void print_value(const tap_graph_site *site, const tap_tensor *tensor)
+static void print_value(const tap_graph_site *site, const tap_value *value)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     const char *file = graph_site_print_file(site);
     tap_error err;
     if (!file)
-        print_text(graph_site_name(site), tensor);
-    else if (tap_print_file_append(file, graph_site_name(site), tensor, &err) != TAP_OK &&
+        core_print_value(graph_site_name(site), value, false);
+    else if (tap_print_file_append(file, graph_site_name(site), &value->tensor, &err) != TAP_OK &&
              !atomic_flag_test_and_set(&told))
         core_say(err.message);
 }
@@ -187,7 +162,7 @@ int tensortap_ms_print(int nparam, void **params, int *ndims, int64_t **shapes, 
     const tap_graph_site *site = read_site(params, shapes);
     tap_value value;
     if (site && view_param(1, params, ndims, shapes, dtypes, &value))
-        print_value(site, &value.tensor);
+        print_value(site, &value);
     return 0;
 }
 

@@ -239,16 +239,12 @@ static int name_source(PyObject *named, const tap_save_info *info)
 static PyObject *save_into_graph(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const tap_save_info *info)
 {
     PyErr_Clear();
-    PyObject *positional = PyTuple_New(nargs), *named = PyDict_New(), *result = NULL;
-    int bad = !positional || !named;
-    for (Py_ssize_t i = 0; !bad && i < nargs; i++)
-        bad = PyTuple_SetItem(positional, i, Py_NewRef(args[i])) < 0;
-    for (Py_ssize_t i = 0; !bad && kwnames && i < PyTuple_Size(kwnames); i++)
-        bad = PyDict_SetItem(named, PyTuple_GetItem(kwnames, i), args[nargs + i]) < 0;
-    if (!bad && name_source(named, info) == 0)
-        result = PyObject_Call(save_traced, positional, named);
-    Py_XDECREF(positional);
-    Py_XDECREF(named);
+    PyObject *positional, *named;
+    if (core_arguments(args, nargs, kwnames, &positional, &named) < 0)
+        return NULL;
+    PyObject *result = name_source(named, info) == 0 ? PyObject_Call(save_traced, positional, named) : NULL;
+    Py_DECREF(positional);
+    Py_DECREF(named);
     return result;
 }
 

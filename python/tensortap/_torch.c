@@ -483,36 +483,6 @@ static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
 
 /* --------------------------------------------------------------------------------------------------------- printing */
 
-static void write_out(void *user, const char *text, size_t len)
-{
-    fwrite(text, 1, len, user);
-}
-
-/* The text is made without the GIL. */
-static void print_value(const char *name, const tap_value *value)
-{
-    char *text = NULL;
-    size_t len = 0;
-    FILE *out = open_memstream(&text, &len);
-    if (!out)
-        return;
-    tap_print_options options;
-    tap_print_options_init(&options);
-    const tap_dtype_info *info = tap_dtype_describe(value->tensor.dtype);
-    fprintf(out, "%s = %s[", name, info ? info->name : "?");
-    for (int i = 0; i < value->tensor.ndim; i++)
-        fprintf(out, "%s%lld", i ? ", " : "", (long long)value->tensor.shape[i]);
-    fprintf(out, "]\n");
-    tap_error err;
-    if (value->type == TAP_VALUE_TENSOR)
-        tap_tensor_print(&value->tensor, &options, write_out, out, &err);
-    fputc('\n', out);
-    fclose(out);
-    if (text)
-        core_print(text, len);
-    free(text);
-}
-
 static void kernel_print(slot *stack, uint64_t inputs, uint64_t outputs)
 {
     (void)inputs, (void)outputs;
@@ -520,7 +490,7 @@ static void kernel_print(slot *stack, uint64_t inputs, uint64_t outputs)
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40];
     if (site && view_tensor(&x, device, sizeof device))
-        print_value(graph_site_name(site), &x.value);
+        core_print_value(graph_site_name(site), &x.value, true);
     leaf_free(&x);
 }
 
@@ -669,7 +639,7 @@ static PyObject *show(PyObject *module, PyObject *args)
     int failure = !text || tree_build(&tree, value) < 0;
     if (!failure && (tree.value.type == TAP_VALUE_TENSOR || tree.value.type == TAP_VALUE_META)) {
         PyThreadState *state = PyEval_SaveThread();
-        print_value(text, &tree.value);
+        core_print_value(text, &tree.value, true);
         PyEval_RestoreThread(state);
     }
     if (text)

@@ -24,10 +24,7 @@ static bool chain_takes(const tap_graph *graph, const tap__node *node)
         } else if (source->kind != TAP__SOURCE_NONE) {
             in[i].is_number = true;
             in[i].number = source->kind == TAP__SOURCE_NUMBER ? source->number : (tap__number){.kind = 'I', .i = 1, .re = 1};
-            in[i].dtype = in[i].number.kind == 'B'   ? TAP_BOOL
-                          : in[i].number.kind == 'I' ? TAP_I64
-                          : in[i].number.kind == 'F' ? TAP_F64
-                                                     : TAP_C128;
+            in[i].dtype = tap__number_dtype(&in[i].number);
         }
     }
     for (int i = 0; i < node->op->nparams - node->op->ninputs; i++)
@@ -52,10 +49,15 @@ static void find_native(tap_engine *engine)
 
 /* ------------------------------------------------------------------------------------------------------ segments */
 
+/* How many expressions say how big a value is. */
+static int32_t size_count(const tap__value *value)
+{
+    return value->type == TAP_SPEC_INT ? 1 : value->type == TAP_SPEC_TENSOR && !value->inferred ? value->ndim : 0;
+}
+
 static void learn_symbols(const tap_graph *graph, const tap__value *value, bool *known)
 {
-    int32_t count = value->type == TAP_SPEC_INT ? 1 : value->type == TAP_SPEC_TENSOR && !value->inferred ? value->ndim : 0;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < size_count(value); i++) {
         int32_t symbol = tap__sym_is_symbol(&graph->syms, value->size[i]);
         if (symbol >= 0)
             known[symbol] = true;
@@ -67,8 +69,7 @@ static void learn_symbols(const tap_graph *graph, const tap__value *value, bool 
 
 static bool is_reached(const tap__value *value, const bool *have)
 {
-    int32_t count = value->type == TAP_SPEC_INT ? 1 : value->type == TAP_SPEC_TENSOR && !value->inferred ? value->ndim : 0;
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < size_count(value); i++)
         if (!have[value->size[i]] || (value->type == TAP_SPEC_TENSOR && !have[value->stride[i]]))
             return false;
     return true;

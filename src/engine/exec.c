@@ -31,10 +31,9 @@ static tap_status bind_symbol(tap_frame *frame, int32_t value, tap_sym sym, int6
 
 static bool same_layout(const tap__operand *a, const tap__operand *b)
 {
-    size_t bytes = (size_t)a->ndim * sizeof a->size[0];
-    if (a->ndim != b->ndim || memcmp(a->size, b->size, bytes) != 0)
+    if (!tap__operand_same_sizes(a, b))
         return false;
-    if (memcmp(a->stride, b->stride, bytes) == 0)
+    if (memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]) == 0)
         return true;
     for (int i = 0; i < a->ndim; i++)
         if (a->size[i] == 0)
@@ -66,7 +65,7 @@ static tap_status settle(tap_frame *frame, int32_t value, tap_error *err)
     const tap__operand *want = &frame->plan->values[value], *given = &frame->given[value];
     if (want->ndim < 0 || given->ndim < 0 || (given->dtype == want->dtype && same_layout(given, want)))
         return TAP_OK;
-    if (given->ndim != want->ndim || memcmp(given->size, want->size, (size_t)want->ndim * sizeof want->size[0]) != 0)
+    if (!tap__operand_same_sizes(given, want))
         return wrong_sizes(engine->graph, value, given, want, err);
     tap_tensor like = tap__operand_view(want, NULL);
     return engine->host.match(frame->user, frame, value, &like, &frame->data[value], err);
@@ -126,14 +125,6 @@ tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out
     return TAP_OK;
 }
 
-tap_status tap_frame_get(const tap_frame *frame, int32_t value, tap_tensor *out, tap_error *err)
-{
-    if (!frame->plan || frame->plan->values[value].ndim < 0)
-        return tap_fail(err, TAP_E_INTERNAL, "value %d is not a tensor whose sizes are known here", (int)value);
-    *out = tap__operand_view(&frame->plan->values[value], frame->data[value]);
-    return TAP_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- plans */
 
 static bool fits(const tap__plan *plan, const tap_frame *frame, int threads)
@@ -144,9 +135,8 @@ static bool fits(const tap__plan *plan, const tap_frame *frame, int threads)
 }
 
 /* Moves the plan that fits to the front and holds it; NULL: there is none. Called with the lock. */
-static tap__plan *find_plan(tap_engine *engine, tap__segment *segment, const tap_frame *frame, int threads)
+static tap__plan *find_plan(tap__segment *segment, const tap_frame *frame, int threads)
 {
-    (void)engine;
     for (tap__plan **at = &segment->plans; *at; at = &(*at)->next) {
         tap__plan *plan = *at;
         if (!fits(plan, frame, threads))
@@ -200,19 +190,19 @@ static tap_status choose_plan(tap_frame *frame, int32_t index, tap_error *err)
     pthread_mutex_lock(&engine->lock);
     if (frame->plan)
         frame->plan->users--;
-    frame->plan = find_plan(engine, segment, frame, threads);
+    frame->plan = find_plan(segment, frame, threads);
     pthread_mutex_unlock(&engine->lock);
     if (frame->plan)
         return TAP_OK;
     tap__plan_input input = {.graph = engine->graph, .native = engine->native, .flags = engine->flags,
-                             .segments = engine->segments, .nsegments = engine->nsegments, .segment = index,
+                             .segments = engine->segments, .segment = index,
                              .symbols = frame->symbols, .known = frame->known, .threads = threads};
     tap__plan *plan;
     uint64_t began = tap__monotonic_ns();
     TAP_TRY(tap__plan_make(&input, &plan, err));
     pthread_mutex_lock(&engine->lock);
     engine->counts.plan_nanoseconds += tap__monotonic_ns() - began;
-    tap__plan *other = find_plan(engine, segment, frame, threads); /* made by another thread meanwhile */
+    tap__plan *other = find_plan(segment, frame, threads); /* made by another thread meanwhile */
     if (!other)
         keep_plan(engine, segment, plan);
     pthread_mutex_unlock(&engine->lock);

@@ -6,33 +6,9 @@
 
 #include <string.h>
 
-enum { BLOCK_BYTES = 65536 };
-
-typedef struct tap__plan_block {
-    struct tap__plan_block *next;
-    size_t used, size;
-    _Alignas(64) char bytes[];
-} tap__plan_block;
-
 void *tap__plan_alloc(tap__plan *plan, size_t count, size_t size)
 {
-    size_t bytes;
-    if (__builtin_mul_overflow(count ? count : 1, size, &bytes) || bytes > SIZE_MAX / 2)
-        return NULL;
-    bytes = (bytes + 15) & ~(size_t)15;
-    tap__plan_block *block = plan->blocks;
-    if (!block || bytes > block->size - block->used) {
-        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        block = tap__alloc(sizeof *block + room);
-        if (!block)
-            return NULL;
-        *block = (tap__plan_block){.next = plan->blocks, .size = room};
-        plan->blocks = block;
-    }
-    void *at = block->bytes + block->used;
-    block->used += bytes;
-    memset(at, 0, bytes);
-    return at;
+    return tap__arena_calloc(&plan->memory, count ? count : 1, size);
 }
 
 void tap__plan_free(tap__plan *plan, int32_t nnodes)
@@ -46,11 +22,7 @@ void tap__plan_free(tap__plan *plan, int32_t nnodes)
         if (call->op && call->op->kernel && call->op->kernel->release && !plan->on_host[i])
             call->op->kernel->release(call);
     }
-    while (plan->blocks) {
-        tap__plan_block *next = plan->blocks->next;
-        tap__free(plan->blocks);
-        plan->blocks = next;
-    }
+    tap__arena_free(&plan->memory);
     tap__free(plan);
 }
 
@@ -89,11 +61,8 @@ static bool concrete_source(const tap__plan *plan, const tap__source *source, ta
     case TAP__SOURCE_NONE: *out = (tap__operand){.dtype = TAP_DTYPE_NONE}; return true;
     case TAP__SOURCE_VALUE: *out = plan->values[source->value]; return out->ndim >= 0;
     case TAP__SOURCE_NUMBER:
-        *out = (tap__operand){.is_number = true, .number = source->number};
-        out->dtype = source->number.kind == 'B'   ? TAP_BOOL
-                     : source->number.kind == 'I' ? TAP_I64
-                     : source->number.kind == 'F' ? TAP_F64
-                                                  : TAP_C128;
+        *out = (tap__operand){.is_number = true, .number = source->number,
+                              .dtype = tap__number_dtype(&source->number)};
         return true;
     case TAP__SOURCE_SYM:
         *out = (tap__operand){.is_number = true, .dtype = TAP_I64};
@@ -323,6 +292,7 @@ tap_status tap__plan_make(const tap__plan_input *input, tap__plan **out, tap_err
     *out = NULL;
     if (!plan)
         return tap_fail_nomem(err);
+    tap__arena_init_unlimited(&plan->memory);
     plan->segment = input->segment;
     plan->threads = input->threads;
     tap__planning self = {.in = input, .plan = plan, .graph = input->graph,

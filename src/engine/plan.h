@@ -47,7 +47,7 @@ typedef struct tap__plan {
     tap__step *steps;
     int32_t nsteps, nrefs_max;
     size_t arena;
-    struct tap__plan_block *blocks;
+    tap_arena memory;             /* of all of this */
 } tap__plan;
 
 typedef struct tap__segment {
@@ -62,7 +62,7 @@ typedef struct tap__plan_input {
     const bool *native;   /* per node: the engine may run it */
     unsigned flags;       /* TAP_ENGINE_* */
     const tap__segment *segments;
-    int32_t nsegments, segment;
+    int32_t segment;
     const int64_t *symbols;
     const bool *known;
     int32_t threads;

@@ -21,7 +21,6 @@ typedef struct builder {
     chain open;
     int32_t *chained;  /* per value: position in the open chain + 1, 0: not made there */
     int32_t *readers;  /* per value: nodes of this segment that read it, directly or as a view */
-    int32_t room;      /* of steps */
     tap_error *err;
 } builder;
 
@@ -162,11 +161,6 @@ static tap_status close_chain(builder *self)
     return TAP_OK;
 }
 
-static bool same_sizes(const tap__operand *a, const tap__operand *b)
-{
-    return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
-}
-
 /* 2: joins as it is; 1: reads nothing of the chain; 0: reads a view of what the chain has yet to store */
 static int reads_chain(const builder *self, const tap__node *node)
 {
@@ -191,7 +185,7 @@ static tap_status add_pointwise(builder *self, int32_t index)
     bool fuse = !(planning->in->flags & TAP_ENGINE_EVERY_NODE);
     if (self->open.count > 0) {
         int32_t first = planning->graph->nodes[self->open.nodes[0]].first_value;
-        if (!fuse || self->open.count == MAX_CHAIN || !same_sizes(&planning->plan->values[first], out) ||
+        if (!fuse || self->open.count == MAX_CHAIN || !tap__operand_same_sizes(&planning->plan->values[first], out) ||
             reads_chain(self, node) == 0)
             TAP_TRY(close_chain(self));
     }

@@ -111,8 +111,7 @@ static tap_status prepare_user(tap__call *call, tap_error *err)
     TAP_TRY(shape_user(&asked, err));
     for (int i = 0; i < call->nout; i++) {
         const tap__operand *a = &out[i], *b = &call->out[i];
-        if (b->dtype == TAP_DTYPE_NONE || (a->dtype == b->dtype && a->ndim == b->ndim &&
-                                           memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0))
+        if (b->dtype == TAP_DTYPE_NONE || (a->dtype == b->dtype && tap__operand_same_sizes(a, b)))
             continue;
         char ours[160], theirs[160];
         sizes_text(a, ours, sizeof ours);

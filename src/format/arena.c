@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#include <string.h>
+
 struct tap_arena_block {
     struct tap_arena_block *next;
     size_t used, size;
@@ -18,6 +20,11 @@ void tap__arena_init(tap_arena *arena, uint64_t file_len)
     if (file_len < (UINT64_MAX - limit) / 64)
         limit += file_len * 64;
     *arena = (tap_arena){NULL, 0, limit};
+}
+
+void tap__arena_init_unlimited(tap_arena *arena)
+{
+    *arena = (tap_arena){NULL, 0, UINT64_MAX};
 }
 
 static struct tap_arena_block *arena_grow(tap_arena *arena, size_t need)
@@ -51,6 +58,15 @@ void *tap__arena_alloc(tap_arena *arena, size_t size)
     block->used += need;
     arena->used += need;
     return ptr;
+}
+
+void *tap__arena_calloc(tap_arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes))
+        return NULL;
+    void *ptr = tap__arena_alloc(arena, bytes);
+    return ptr ? memset(ptr, 0, bytes) : NULL;
 }
 
 tap_status tap__arena_fail(const tap_arena *arena, size_t size, const char *path, tap_error *err)

@@ -1,4 +1,4 @@
-/* arena.h - memory that is freed as one, with a limit: a small hostile file must not make a reader allocate much. */
+/* arena.h - memory that is freed as one. Readers set a limit: a small hostile file must not make them allocate much. */
 #ifndef TAP_FORMAT_ARENA_H
 #define TAP_FORMAT_ARENA_H
 
@@ -11,6 +11,10 @@ typedef struct tap_arena {
 
 /* 64 MiB and 64 bytes for each byte of the file. */
 void tap__arena_init(tap_arena *arena, uint64_t file_len);
+/* As much as there is: for what does not come from a file. */
+void tap__arena_init_unlimited(tap_arena *arena);
+/* Zeroed room for count elements; NULL when there is none. */
+void *tap__arena_calloc(tap_arena *arena, size_t count, size_t size);
 /* Aligned to 16, not zeroed; NULL when the limit or memory is reached (tap__arena_fail says which). */
 void *tap__arena_alloc(tap_arena *arena, size_t size);
 tap_status tap__arena_fail(const tap_arena *arena, size_t size, const char *path, tap_error *err);

@@ -21,6 +21,16 @@ int64_t tap__operand_count(const tap__operand *operand)
     return count;
 }
 
+bool tap__operand_same_sizes(const tap__operand *a, const tap__operand *b)
+{
+    return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
+}
+
+tap_dtype tap__number_dtype(const tap__number *number)
+{
+    return number->kind == 'B' ? TAP_BOOL : number->kind == 'I' ? TAP_I64 : number->kind == 'F' ? TAP_F64 : TAP_C128;
+}
+
 bool tap__operand_is_contiguous(const tap__operand *operand)
 {
     int64_t expected = 1;

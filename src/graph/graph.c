@@ -7,14 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 16384 };
-
-typedef struct tap__graph_block {
-    struct tap__graph_block *next;
-    size_t used, size;
-    _Alignas(16) char bytes[];
-} tap__graph_block;
-
 void tap_node_desc_init(tap_node_desc *desc)
 {
     memset(desc, 0, sizeof *desc);
@@ -27,6 +19,7 @@ tap_status tap_graph_new(const char *name, tap_graph **out, tap_error *err)
     *out = graph;
     if (!graph)
         return tap_fail_nomem(err);
+    tap__arena_init_unlimited(&graph->memory);
     if (!(graph->name = tap__graph_text(graph, name ? name : "graph"))) {
         tap_graph_free(graph);
         *out = NULL;
@@ -39,11 +32,7 @@ void tap_graph_free(tap_graph *graph)
 {
     if (!graph)
         return;
-    while (graph->blocks) {
-        tap__graph_block *next = graph->blocks->next;
-        tap__free(graph->blocks);
-        graph->blocks = next;
-    }
+    tap__arena_free(&graph->memory);
     tap__syms_free(&graph->syms);
     tap__free(graph->values);
     tap__free(graph->nodes);
@@ -53,23 +42,7 @@ void tap_graph_free(tap_graph *graph)
 
 void *tap__graph_alloc(tap_graph *graph, size_t count, size_t size)
 {
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2)
-        return NULL;
-    bytes = (bytes + 15) & ~(size_t)15;
-    tap__graph_block *block = graph->blocks;
-    if (!block || bytes > block->size - block->used) {
-        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        block = tap__alloc(sizeof *block + room);
-        if (!block)
-            return NULL;
-        *block = (tap__graph_block){.next = graph->blocks, .size = room};
-        graph->blocks = block;
-    }
-    void *at = block->bytes + block->used;
-    block->used += bytes;
-    memset(at, 0, bytes);
-    return at;
+    return tap__arena_calloc(&graph->memory, count, size);
 }
 
 char *tap__graph_text(tap_graph *graph, const char *text)
@@ -224,7 +197,7 @@ int32_t tap_graph_values(const tap_graph *graph)
 static const char *const KIND_NAMES[] = {[TAP_OP_DATA] = "data",           [TAP_OP_CONST] = "const",
                                          [TAP_OP_OUTPUT] = "output",       [TAP_OP_VIEW] = "view",
                                          [TAP_OP_POINTWISE] = "pointwise", [TAP_OP_KERNEL] = "kernel",
-                                         [TAP_OP_DIALECT] = "dialect",     [TAP_OP_HOST] = "host"};
+                                         [TAP_OP_HOST] = "host"};
 
 tap_status tap_graph_node(const tap_graph *graph, int32_t node, tap_node_info *out)
 {

@@ -3,6 +3,7 @@
 #ifndef TAP_GRAPH_GRAPH_H
 #define TAP_GRAPH_GRAPH_H
 
+#include "format/arena.h"
 #include "graph/call.h"
 #include "graph/sym.h"
 
@@ -53,7 +54,7 @@ struct tap_graph {
     int32_t nnodes, nodes_room;
     int32_t *inputs, ninputs, inputs_room;   /* values */
     int32_t *outputs, noutputs;
-    struct tap__graph_block *blocks;         /* memory of everything small */
+    tap_arena memory;                        /* of everything small */
 };
 
 /* Memory that lives as long as the graph; zeroed; NULL when there is none. */

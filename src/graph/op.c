@@ -35,8 +35,6 @@ static const row ROWS[] = {
     {TAP_OP_POINTWISE, #name, ge, inputs, attrs, "y", dtypes, tap__shape_broadcast, NULL, TAP_PW_##name, doc},
 #define KERNEL(name, ge, inputs, attrs, outputs, dtypes, shape, kernel, doc) \
     {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, tap__shape_##shape, &tap__kernel_##kernel, 0, doc},
-#define DIALECT(name, inputs, attrs, outputs, shape, doc) \
-    {TAP_OP_DIALECT, #name, #name, inputs, attrs, outputs, NULL, tap__shape_##shape, NULL, 0, doc},
 #include "graph/ops.def"
 };
 
@@ -52,8 +50,8 @@ static const struct {
 };
 
 static tap_op table[ROWS_COUNT + MAX_ADDED];
-static const tap_op *by_name[ROWS_COUNT + MAX_ADDED], *by_ge[ROWS_COUNT + MAX_ADDED];
-static int table_count, ge_count;
+static const tap_op *by_name[ROWS_COUNT + MAX_ADDED];
+static int table_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
@@ -138,21 +136,11 @@ static int compare_name(const void *a, const void *b)
     return strcmp((*(const tap_op *const *)a)->name, (*(const tap_op *const *)b)->name);
 }
 
-static int compare_ge(const void *a, const void *b)
-{
-    return strcmp((*(const tap_op *const *)a)->ge, (*(const tap_op *const *)b)->ge);
-}
-
 static void sort_table(void)
 {
-    ge_count = 0;
-    for (int i = 0; i < table_count; i++) {
+    for (int i = 0; i < table_count; i++)
         by_name[i] = &table[i];
-        if (table[i].ge)
-            by_ge[ge_count++] = &table[i];
-    }
     qsort(by_name, (size_t)table_count, sizeof by_name[0], compare_name);
-    qsort(by_ge, (size_t)ge_count, sizeof by_ge[0], compare_ge);
 }
 
 static void read_table(void)
@@ -175,15 +163,6 @@ const tap_op *tap__op_find(const char *name)
     tap_op key = {.name = name};
     const tap_op *at = &key;
     const tap_op **found = bsearch(&at, by_name, (size_t)table_count, sizeof by_name[0], compare_name);
-    return found ? *found : NULL;
-}
-
-const tap_op *tap__op_find_ge(const char *ge_name)
-{
-    pthread_once(&once, read_table);
-    tap_op key = {.ge = ge_name};
-    const tap_op *at = &key;
-    const tap_op **found = bsearch(&at, by_ge, (size_t)ge_count, sizeof by_ge[0], compare_ge);
     return found ? *found : NULL;
 }
 

@@ -15,7 +15,6 @@ typedef enum tap_op_kind {
     TAP_OP_VIEW,      /* the same memory seen with other sizes, strides and offset: no work at all */
     TAP_OP_POINTWISE, /* one value from values at the same place: fused into block programs (kernels/pointwise.h) */
     TAP_OP_KERNEL,    /* a kernel of its own (engine/kernel.h) */
-    TAP_OP_DIALECT,   /* written by converters made for other engines; lowered to the kinds above */
     TAP_OP_HOST       /* run by the framework that made the graph */
 } tap_op_kind;
 
@@ -78,7 +77,6 @@ typedef struct tap_op {
 
 /* By our name; NULL if there is none. Thread-safe. */
 const tap_op *tap__op_find(const char *name);
-const tap_op *tap__op_find_ge(const char *ge_name);
 /* In the order of the table; NULL past its end. */
 const tap_op *tap__op_at(int index);
 /* Adds an operator that is not in the table (a library of the user's); fails with E_EXISTS for a name taken. desc and

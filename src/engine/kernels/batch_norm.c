@@ -48,8 +48,7 @@ static tap_status begin(tap__call *call, const tap__operand *const *operands, in
     if (x->ndim < 2 || !tap__norm_type(x->dtype, &type) || tap__operand_count(x) == 0)
         return tap__refuse(call, err);
     for (int k = 0; k < count; k++)
-        if (operands[k]->dtype != x->dtype || operands[k]->ndim != x->ndim ||
-            memcmp(operands[k]->size, x->size, (size_t)x->ndim * sizeof x->size[0]) != 0)
+        if (operands[k]->dtype != x->dtype || !tap__operand_same_sizes(operands[k], x))
             return tap__refuse(call, err);
     batch_norm *self = tap__calloc(1, sizeof *self);
     if (!self)

@@ -38,8 +38,7 @@ static tap_status begin(tap__call *call, const tap__operand *const *operands, in
     if (x->ndim < 2 || groups < 1 || x->size[1] % groups != 0 || !tap__norm_type(x->dtype, &type))
         return tap__refuse(call, err);
     for (int k = 0; k < count; k++)
-        if (operands[k]->dtype != x->dtype || operands[k]->ndim != x->ndim ||
-            memcmp(operands[k]->size, x->size, (size_t)x->ndim * sizeof x->size[0]) != 0)
+        if (operands[k]->dtype != x->dtype || !tap__operand_same_sizes(operands[k], x))
             return tap__refuse(call, err);
     group_norm *self = tap__calloc(1, sizeof *self);
     if (!self)

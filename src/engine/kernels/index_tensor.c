@@ -40,15 +40,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     return tap__moves_run(call, data, err);
 }
 
-#define INDEXING(name)                                                                                               \
-    static tap_status ready_##name(tap__call *call, tap_error *err)                                                  \
-    {                                                                                                                \
-        tap_status status = prepare_##name(call, err);                                                               \
-        if (status != TAP_OK)                                                                                        \
-            tap__moves_release(call);                                                                                \
-        return status;                                                                                               \
-    }                                                                                                                \
-    const tap__kernel tap__kernel_##name = {ready_##name, run, tap__moves_release}
+#define INDEXING(name) TAP__MOVES_KERNEL_RUN(name, run)
 
 static const unsigned char ZERO[16];
 static const tap__move_step TABLE = {0, NULL, 0};

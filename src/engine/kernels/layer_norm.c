@@ -28,11 +28,6 @@ typedef struct layer_norm {
     int64_t tasks, rows_each;   /* of the gradient: rows whose parameter gradients are summed up together */
 } layer_norm;
 
-static bool same_sizes(const tap__operand *a, const tap__operand *b)
-{
-    return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
-}
-
 /* A parameter has the sizes of the normalised dimensions. */
 static bool parameter_fits(const tap__operand *x, int axis, const tap__operand *parameter)
 {
@@ -61,7 +56,7 @@ static tap_status begin(tap__call *call, const tap__operand *const *operands, in
     for (int k = 0; k < count; k++) {
         tap__lane_type other;
         if (operands[k]->dtype != TAP_DTYPE_NONE &&
-            (!tap__norm_type(operands[k]->dtype, &other) || other != type || !same_sizes(operands[k], x)))
+            (!tap__norm_type(operands[k]->dtype, &other) || other != type || !tap__operand_same_sizes(operands[k], x)))
             return tap__refuse(call, err);
     }
     layer_norm *self = tap__calloc(1, sizeof *self);

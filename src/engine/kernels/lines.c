@@ -2,24 +2,14 @@
 #include "engine/kernels/lines.h"
 
 #include "base/status.h"
+#include "engine/kernels/by_isa.h"
 #include "tensor/element.h"
 
 #include <string.h>
 
 const tap__lanes *tap__lanes_now(void)
 {
-    static const tap__lanes *const all[] = {
-#if defined(__x86_64__)
-        &tap__lanes_avx512, &tap__lanes_avx2,
-#elif defined(__aarch64__)
-        &tap__lanes_neon,
-#endif
-    };
-    const char *isa = tap_isa();
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (strcmp(all[i]->name, isa) == 0)
-            return all[i];
-    return &tap__lanes_plain;
+    TAP__BY_ISA(tap__lanes);
 }
 
 /* --------------------------------------------------------------------------------------------------------- spaces */

@@ -2,6 +2,7 @@
  * columns of neighbours are added up block of rows by block of rows. Parts and blocks depend on the sizes only. */
 #include "engine/kernels/matvec.h"
 
+#include "engine/kernels/by_isa.h"
 #include "engine/kernels/strided.h"
 #include "tensor/element.h"
 
@@ -23,18 +24,7 @@ typedef struct work {
 
 static const tap__matvec_loops *loops_now(void)
 {
-    static const tap__matvec_loops *const all[] = {
-#if defined(__x86_64__)
-        &tap__matvec_avx512, &tap__matvec_avx2,
-#elif defined(__aarch64__)
-        &tap__matvec_neon,
-#endif
-    };
-    const char *isa = tap_isa();
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (strcmp(all[i]->name, isa) == 0)
-            return all[i];
-    return &tap__matvec_plain;
+    TAP__BY_ISA(tap__matvec);
 }
 
 static tap_dtype real_of(tap_dtype dtype)

@@ -65,7 +65,8 @@ void tap__moves_ready(tap__call *call);
 tap_status tap__moves_run(const tap__call *call, void *const *data, tap_error *err);
 void tap__moves_release(tap__call *call);
 
-#define TAP__MOVES_KERNEL(name)                                                                                      \
+/* With a run function of its own, which ends in tap__moves_run. */
+#define TAP__MOVES_KERNEL_RUN(name, run_function)                                                                    \
     static tap_status tap__ready_##name(tap__call *call, tap_error *err)                                             \
     {                                                                                                                \
         tap_status status = prepare_##name(call, err);                                                               \
@@ -73,7 +74,8 @@ void tap__moves_release(tap__call *call);
             tap__moves_release(call);                                                                                \
         return status;                                                                                               \
     }                                                                                                                \
-    const tap__kernel tap__kernel_##name = {tap__ready_##name, tap__moves_run, tap__moves_release}
+    const tap__kernel tap__kernel_##name = {tap__ready_##name, run_function, tap__moves_release}
+#define TAP__MOVES_KERNEL(name) TAP__MOVES_KERNEL_RUN(name, tap__moves_run)
 
 /* Adds moves that copy a whole operand to one of the same sizes, or fill it with a value. */
 tap_status tap__moves_copy(tap__call *call, int to, const tap__operand *to_operand, int from,

@@ -2,6 +2,7 @@
  * attributes is a constant of the instruction. ATen's rules. */
 #include "engine/kernels/pointwise_program.h"
 
+#include "engine/kernels/by_isa.h"
 #include "graph/shape.h"
 
 #include <float.h>
@@ -55,19 +56,7 @@ static bool is_half(tap_dtype dtype)
 
 const tap__pw_kernels *tap__pw_kernels_now(void)
 {
-    static const tap__pw_kernels *const ALL[] = {
-#if defined(__x86_64__)
-        &tap__pw_avx512, &tap__pw_avx2,
-#elif defined(__aarch64__)
-        &tap__pw_neon,
-#endif
-        &tap__pw_plain,
-    };
-    const char *isa = tap_isa();
-    for (size_t i = 0; i < sizeof ALL / sizeof ALL[0]; i++)
-        if (strcmp(ALL[i]->isa, isa) == 0)
-            return ALL[i];
-    return &tap__pw_plain;
+    TAP__BY_ISA(tap__pw);
 }
 
 void tap__pw_builder_init(tap__pw_builder *b)

@@ -77,8 +77,8 @@ static tap_status prepare(tap__call *call, const tap__operand *const *operands, 
         return tap__refuse(call, err);
     for (int k = 0; k < count; k++) {
         bool wide = operands[k]->dtype == TAP_F64;
-        if (!is_float(operands[k]->dtype) || wide != (x->dtype == TAP_F64) || operands[k]->ndim != x->ndim ||
-            memcmp(operands[k]->size, x->size, (size_t)x->ndim * sizeof x->size[0]) != 0)
+        if (!is_float(operands[k]->dtype) || wide != (x->dtype == TAP_F64) ||
+            !tap__operand_same_sizes(operands[k], x))
             return tap__refuse(call, err);
     }
     softmax *self = tap__calloc(1, sizeof *self);
