@@ -108,6 +108,7 @@ tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each
 
 /* The same for the seed layouts: <dir>/.tensortap/<who>/attempt0.lost, made when something is lost and not before. */
 tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err);
+bool tap__journal_is_beside(const char *dir);
 tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err);
 
 #endif

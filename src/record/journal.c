@@ -342,6 +342,14 @@ tap_status tap__journal_create_beside(const char *dir, const char *who, tap_jour
     return status;
 }
 
+bool tap__journal_is_beside(const char *dir)
+{
+    char *base = tap__path_join(dir, ".tensortap");
+    bool yes = base && access(base, F_OK) == 0;
+    tap__free(base);
+    return yes;
+}
+
 tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err)
 {
     char *base = tap__path_join(dir, ".tensortap");

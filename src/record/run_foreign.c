@@ -127,5 +127,11 @@ tap_status tap__run_open_foreign(tap_run *run, const char *path, bool is_file, t
             return read_layout(run, layout, path, err);
     if (is_file)
         return read_file(run, path, err);
-    return tap_fail(err, TAP_E_FORMAT, "no recording in %s", path);
+    if (!tap__journal_is_beside(path))
+        return tap_fail(err, TAP_E_FORMAT, "no recording in %s", path);
+    /* the disk was full before a layout's first list was written: what was lost is all there is to tell */
+    run->layout = "lost";
+    TAP_TRY(attempt_make(run, err));
+    counts_take(run);
+    return TAP_OK;
 }

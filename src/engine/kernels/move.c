@@ -272,6 +272,30 @@ typedef struct wide {
     uint64_t half[2];
 } wide;
 
+/* to[i] = from[count - 1 - i], in vectors where there is a whole one */
+#define BACK(type, lanes, ...)                                                                                       \
+    static void back_##type(type *restrict to, const type *restrict from, int64_t count)                             \
+    {                                                                                                                \
+        typedef type vector __attribute__((vector_size(lanes * sizeof(type)), aligned(sizeof(type)), may_alias));    \
+        int64_t i = 0;                                                                                               \
+        for (; i + (lanes) <= count; i += (lanes)) {                                                                 \
+            vector v = *(const vector *)(from + count - i - (lanes));                                                \
+            *(vector *)(to + i) = __builtin_shufflevector(v, v, __VA_ARGS__);                                        \
+        }                                                                                                            \
+        for (; i < count; i++)                                                                                       \
+            to[i] = from[count - 1 - i];                                                                             \
+    }
+BACK(uint8_t, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+BACK(uint16_t, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+BACK(uint32_t, 4, 3, 2, 1, 0)
+BACK(uint64_t, 2, 1, 0)
+
+static void back_wide(wide *restrict to, const wide *restrict from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = from[count - 1 - i];
+}
+
 #define LINES(type)                                                                                                  \
     static void line_##type(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count)           \
     {                                                                                                                \
@@ -284,6 +308,8 @@ typedef struct wide {
             else                                                                                                     \
                 for (int64_t i = 0; i < count; i++)                                                                  \
                     *(type *)(to + i * to_step) = value;                                                             \
+        } else if (to_step == item && from_step == -item) {                                                          \
+            back_##type((type *)to, (const type *)from - (count - 1), count);                                        \
         } else if (to_step == item) {                                                                                \
             for (int64_t i = 0; i < count; i++)                                                                      \
                 ((type *)to)[i] = *(const type *)(from + i * from_step);                                             \

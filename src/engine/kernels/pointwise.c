@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "tensor/element.h"
 
 #include <string.h>
 
@@ -27,6 +28,8 @@ typedef struct operand {
     half half;           /* widened to float32 in the block */
     bool direct;         /* the block can be the memory itself */
     bool once;           /* loads: the same in every block */
+    bool line;           /* loads: the same along a line, for one step that can take it as a number */
+    int16_t into;        /* loads of halves: the store that takes them as float32, -1: none */
     tap__pw_layout layout;
     int64_t row_stride, column_stride; /* tiles */
     int64_t outer_stride[TAP_ENGINE_MAX_NDIM];
@@ -262,18 +265,59 @@ static int64_t choose_block(const tap__pw *p, const uint16_t *block_of, size_t s
     return block;
 }
 
+/* The load whose halves are widened right into the store; -1: none. */
+static int widened_by(const tap__pw *p, const operand *store)
+{
+    for (int i = 0; i < p->nloads; i++)
+        if (p->loads[i].slot == store->slot && p->loads[i].half != NOT_HALF && !p->loads[i].once)
+            return i;
+    return -1;
+}
+
 /* A block is written where the store wants it, once. */
 static void settle_direct(tap__pw *p)
 {
+    for (int i = 0; i < p->nloads; i++)
+        p->loads[i].into = -1;
     for (int i = 0; i < p->nstores; i++) {
         operand *at = &p->stores[i];
-        at->direct = at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED && !p->tiled;
+        int load = p->slots[at->slot].kind == TAP_PW_COMPUTED ? -1 : widened_by(p, at);
+        at->direct = at->direct && (p->slots[at->slot].kind == TAP_PW_COMPUTED || load >= 0) && !p->tiled;
         for (int k = 0; k < i; k++)
             if (p->stores[k].slot == at->slot)
                 at->direct = false;
+        if (at->direct && load >= 0)
+            p->loads[load].into = (int16_t)i;
     }
     for (int i = 0; i < p->nloads; i++)
         p->loads[i].direct = p->loads[i].direct && !p->loads[i].once && !p->tiled;
+}
+
+static int uses_of(const tap__pw *p, uint16_t slot, int *step)
+{
+    int uses = 0;
+    for (int s = 0; s < p->nsteps; s++)
+        for (int k = 0; k < p->steps[s].nsrc; k++)
+            if (p->steps[s].src[k] == slot) {
+                uses += k == 1 && p->steps[s].fn_line ? 1 : 2; /* others need the block */
+                *step = s;
+            }
+    for (int i = 0; i < p->nstores; i++)
+        uses += p->stores[i].slot == slot ? 2 : 0;
+    return uses;
+}
+
+/* An operand that is one number along a line (a column beside a matrix) need not be spread over a block. */
+static void find_lines(tap__pw *p)
+{
+    for (int i = 0; i < p->nloads && !p->tiled; i++) {
+        operand *at = &p->loads[i];
+        int step = 0;
+        at->line = at->layout.ndim > 1 && at->layout.stride[0] == 0 && !at->once && p->slots[at->slot].type < TAP_PW_c64 &&
+                   uses_of(p, at->slot, &step) == 1;
+        if (at->line)
+            p->steps[step].line = (int8_t)i;
+    }
 }
 
 /* Puts every operand into the order of iteration and cuts that into blocks or tiles. */
@@ -305,6 +349,7 @@ static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__opera
     else
         find_repeats(p);
     settle_direct(p);
+    find_lines(p);
 }
 
 /* -------------------------------------------------------------------------------------------------------- building */
@@ -535,6 +580,7 @@ typedef struct run {
 typedef struct frame {
     char *slots[TAP_PW_MAX_SLOTS];
     char *scratch;
+    const char *lines[TAP_PW_MAX_LOADS]; /* where the number of a line is; NULL: it is spread over the block */
 } frame;
 
 static void fill_constant(const tap__pw_slot *slot, char *block, int64_t n)
@@ -576,9 +622,10 @@ static bool is_dense(const operand *at)
     return at->layout.ndim == 1 && at->layout.stride[0] == 1;
 }
 
-static void load_block(const tap__pw *p, const operand *at, const char *memory, frame *f, int64_t first, int64_t n)
+static void load_block(const tap__pw *p, const operand *at, const char *memory, char *block, frame *f, int64_t first,
+                       int64_t n)
 {
-    char *block = f->scratch + p->place[at->slot], *stage = f->scratch + p->stage;
+    char *stage = f->scratch + p->stage;
     f->slots[at->slot] = block;
     if (at->half == NOT_HALF) {
         if (is_dense(at))
@@ -628,6 +675,44 @@ static void start_frame(const tap__pw *p, frame *f, char *memory)
     }
 }
 
+/* The address of the number that n elements from `first` on share; NULL: they go on into the next line. */
+static const char *line_number(const operand *at, const char *memory, int64_t first, int64_t n)
+{
+    int64_t line = first / at->layout.size[0], offset = 0;
+    if (first - line * at->layout.size[0] + n > at->layout.size[0])
+        return NULL;
+    for (int d = 1; d < at->layout.ndim; d++) {
+        bool last = d == at->layout.ndim - 1;
+        offset += (last ? line : line % at->layout.size[d]) * at->layout.stride[d];
+        line = last ? 0 : line / at->layout.size[d];
+    }
+    return memory + offset * at->bytes;
+}
+
+static void run_line(const tap__pw *p, const tap__pw_step *step, const char *number, const frame *f, int64_t n)
+{
+    tap__pw_step now = *step;
+    const operand *at = &p->loads[step->line];
+    double real = 0;
+    int64_t whole = 0;
+    switch (p->slots[at->slot].type) {
+    case TAP_PW_f32:
+        real = (double)(at->half == HALF_F16    ? tap__decode_f16(*(const uint16_t *)(const void *)number)
+                        : at->half == HALF_BF16 ? tap__decode_bf16(*(const uint16_t *)(const void *)number)
+                                                : *(const float *)(const void *)number);
+        break;
+    case TAP_PW_f64: real = *(const double *)(const void *)number; break;
+    case TAP_PW_i64: whole = *(const int64_t *)(const void *)number; break;
+    case TAP_PW_i32: whole = *(const int32_t *)(const void *)number; break;
+    case TAP_PW_i16: whole = *(const int16_t *)(const void *)number; break;
+    case TAP_PW_i8: whole = *(const int8_t *)number; break;
+    default: whole = *(const uint8_t *)number; break;
+    }
+    now.imm[0].f = real;
+    now.imm[0].i = whole;
+    now.fn_line(&now, f->slots, n);
+}
+
 static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool load_all)
 {
     const tap__pw *p = r->p;
@@ -635,28 +720,38 @@ static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool loa
     bool full = n == padded;
     for (int i = 0; i < p->nloads; i++) {
         const operand *at = &p->loads[i];
-        char *memory = r->data[at->address];
-        if (at->direct && full && !(r->aliased >> i & 1)) {
+        char *memory = r->data[at->address], *block = f->scratch + p->place[at->slot];
+        bool alone = full && !(r->aliased >> i & 1);
+        f->lines[i] = at->line ? line_number(at, memory, first, n) : NULL;
+        if (at->direct && alone) {
             f->slots[at->slot] = memory + first * at->bytes;
-        } else if (load_all || !at->once) {
-            load_block(p, at, memory, f, first, n);
+        } else if (!f->lines[i] && (load_all || !at->once)) {
+            if (at->into >= 0 && alone)
+                block = (char *)r->data[p->stores[at->into].address] + first * p->stores[at->into].bytes;
+            load_block(p, at, memory, block, f, first, n);
             if (!full)
                 pad_block(p, at, f, n, padded);
         }
     }
     for (int i = 0; i < p->nstores; i++) {
         const operand *at = &p->stores[i];
-        if (at->direct)
+        if (at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED)
             f->slots[at->slot] = full ? (char *)r->data[at->address] + first * at->bytes
                                       : f->scratch + p->place[at->slot];
     }
     int next = 0;
     for (int s = -1; s < p->nsteps; s++) {
-        if (s >= 0)
+        if (s >= 0 && p->steps[s].line >= 0 && f->lines[p->steps[s].line])
+            run_line(p, &p->steps[s], f->lines[p->steps[s].line], f, padded);
+        else if (s >= 0)
             p->steps[s].fn(&p->steps[s], f->slots, padded);
-        for (; next < p->nstores && p->stores[next].after == s; next++)
-            if (!p->stores[next].direct || !full)
-                store_block(p, &p->stores[next], r->data[p->stores[next].address], f, first, n);
+        for (; next < p->nstores && p->stores[next].after == s; next++) {
+            const operand *at = &p->stores[next];
+            char *memory = r->data[at->address];
+            /* where it already is: nothing is left to do */
+            if (!at->direct || f->slots[at->slot] != memory + first * at->bytes)
+                store_block(p, at, memory, f, first, n);
+        }
     }
 }
 

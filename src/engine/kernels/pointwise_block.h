@@ -41,8 +41,11 @@ typedef void (*tap__pw_fn)(const tap__pw_step *step, char *const *slots, int64_t
 /* One instruction of a program; src and dst are slots. */
 struct tap__pw_step {
     tap__pw_fn fn;
+    tap__pw_fn fn_line;      /* the same with imm[0] for the second operand, or NULL */
     const void *const *math; /* SLEEF's functions for the type it computes in */
     uint16_t dst, src[TAP_PW_MAX_SRC];
+    uint8_t nsrc;
+    int8_t line;             /* the load that is its second operand and the same along a line; -1: none */
     struct {
         int64_t i;
         double f;

@@ -86,7 +86,7 @@ static tap__pw_step *add_step(tap__pw_builder *b, tap__pw_fn fn, tap__pw_type ty
     }
     uint16_t dst = tap__pw_add_slot(b, TAP_PW_COMPUTED, result);
     tap__pw_step *step = &b->steps[b->nsteps++];
-    const tap__pw_step none = {.fn = fn};
+    const tap__pw_step none = {.fn = fn, .nsrc = 1, .line = -1};
     *step = none;
     step->dst = dst;
     step->math = (const void *const *)(type == TAP_PW_f64 || type == TAP_PW_c128 ? b->sleef->f64 : b->sleef->f32);
@@ -307,6 +307,8 @@ static uint16_t emit(const lowering *l, tap__pw_insn insn, int count, const uint
     tap__pw_step *step = add_step(l->b, l->b->kernels->fn[l->type][insn], l->type, result_type(l, insn));
     for (int k = 0; k < count; k++)
         step->src[k] = src[k];
+    step->nsrc = (uint8_t)count;
+    step->fn_line = count == 2 ? l->b->kernels->fn_imm[l->type][insn] : NULL;
     set_imm(l, step);
     return step->dst;
 }
@@ -430,6 +432,18 @@ static tap__pw_value commute(lowering *l, const rule *r)
         return finish(l, emit_number(l, r->insn, operand(l, 1, 0), number), 0);
     }
     return finish(l, apply(l, r->insn, OPMATH), 0);
+}
+
+static tap__pw_value lerp(lowering *l, const rule *r)
+{
+    if (!is_number(l, 2))
+        return of_result(l, r);
+    compute_in(l, l->call->out[0].dtype);
+    double weight = as_number(l, l->call->in[2].number, true).re;
+    bool low = fabs(weight) < 0.5;
+    l->imm[0] = real_number(low ? weight : l->type == TAP_PW_f32 ? (double)(1 - (float)weight) : 1 - weight);
+    return finish(l, emit(l, low ? TAP_PWI_LerpLow : TAP_PWI_LerpHigh, 2, (uint16_t[]){operand(l, 0, 0), operand(l, 1, 0)}),
+                  0);
 }
 
 static tap__pw_value add(lowering *l, const rule *r)
@@ -739,7 +753,7 @@ static const rule RULES[TAP_PW_END] = {
     SIMPLE(Xlog1py), SIMPLE(Xlogy), SIMPLE(Addcdiv), SIMPLE(Addcmul),
     MEANS(LeakyReluBackward, LeakyReluGrad, 0), MEANS(MishBackward, MishGrad, 0),
     MEANS(SiluBackward, SiluGrad, 0), MEANS(SoftplusBackward, SoftplusGrad, 0), MEANS(TanhBackward, TanhGrad, 0),
-    MEANS(Lerp, Lerp, OPMATH),
+    [TAP_PW_Lerp] = {lerp, TAP_PWI_Lerp, OPMATH},
     MEANS(BitwiseAnd, And, EXACT | OPMATH), MEANS(BitwiseNot, Not, EXACT), MEANS(BitwiseOr, Or, EXACT | OPMATH),
     MEANS(BitwiseXor, Xor, EXACT | OPMATH), MEANS(Copysign, Copysign, EXACT), MEANS(Fmax, Fmax, EXACT), MEANS(Fmin, Fmin, EXACT),
     MEANS(Hardshrink, Hardshrink, EXACT), MEANS(HardtanhGrad, HardtanhGrad, EXACT), MEANS(Heaviside, Heaviside, EXACT),

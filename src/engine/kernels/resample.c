@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DIMS = 3, MAX_TAPS = 4, MAX_ROWS = MAX_TAPS * MAX_TAPS, CHUNK = 64 };
+enum { DIMS = 3, MAX_TAPS = 4, MAX_ROWS = MAX_TAPS * MAX_TAPS, CHUNK = 64, LINE = 2048 };
 
 /* One dimension: output o is the sum of weight[o * taps + t] times input place[o * taps + t]. */
 typedef struct axis {
@@ -262,6 +262,19 @@ static int rows_of(const resampling *self, int64_t a, int64_t b, int64_t *offset
 #define WEIGHTS_F64(dim) (dim)->weight
 
 #define RESAMPLE(name, stored, type, load, store)                                                                    \
+    /* two rows into one, then that one along itself: the rows are then read once, in order */                       \
+    static void mix_##name(type *restrict line, const stored *low, const stored *high, type low_weight,              \
+                           type high_weight, int64_t count)                                                          \
+    {                                                                                                                \
+        for (int64_t i = 0; i < count; i++)                                                                          \
+            line[i] = low_weight * load(low[i]) + high_weight * load(high[i]);                                       \
+    }                                                                                                                \
+    static void spread_##name(stored *restrict to, int64_t step, const type *restrict line,                          \
+                              const int64_t *restrict place, const type *restrict part, int64_t count)               \
+    {                                                                                                                \
+        for (int64_t o = 0; o < count; o++)                                                                          \
+            to[o * step] = store(part[2 * o] * line[place[2 * o]] + part[2 * o + 1] * line[place[2 * o + 1]]);       \
+    }                                                                                                                \
     static void forward_##name(void *user, int64_t begin_unit, int64_t end_unit)                                     \
     {                                                                                                                \
         const resample_run *run = user;                                                                              \
@@ -276,16 +289,10 @@ static int rows_of(const resampling *self, int64_t a, int64_t b, int64_t *offset
             stored *y = (stored *)run->to + at.batch * self->y_batch + at.channel * self->y_channel +                \
                         at.at[0] * self->y[0] + at.at[1] * self->y[1];                                               \
             const type *parts = WEIGHTS_##name(last);                                                                \
-            if (!self->across && rows == 2 && last->taps == 2) {                                                     \
-                const stored *low = x + offset[0], *high = x + offset[1];                                            \
-                type low_weight = (type)weight[0], high_weight = (type)weight[1];                                    \
-                for (int64_t o = 0; o < last->out; o++) {                                                            \
-                    int64_t i = last->place[2 * o] * self->x[2], j = last->place[2 * o + 1] * self->x[2];            \
-                    type near = parts[2 * o], far = parts[2 * o + 1];                                                \
-                    type below = near * load(low[i]) + far * load(low[j]);                                           \
-                    type above = near * load(high[i]) + far * load(high[j]);                                         \
-                    y[o * self->y[2]] = store(low_weight * below + high_weight * above);                             \
-                }                                                                                                    \
+            if (!self->across && rows == 2 && last->taps == 2 && self->x[2] == 1 && last->in <= LINE) {              \
+                type line[LINE];                                                                                     \
+                mix_##name(line, x + offset[0], x + offset[1], (type)weight[0], (type)weight[1], last->in);          \
+                spread_##name(y, self->y[2], line, last->place, parts, last->out);                                   \
                 continue;                                                                                            \
             }                                                                                                        \
             for (int64_t o = 0; o < last->out; o++) {                                                                \
