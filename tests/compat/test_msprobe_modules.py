@@ -196,3 +196,16 @@ assert model(torch.ones(1, 2)).shape == (1, 2)
 d.stop()
 """)
     assert 'save is for level "debug"' in done.stderr and "dp" in done.stderr
+
+
+def test_compiled_model_still_runs(tmp_path: pathlib.Path, script: RunScript) -> None:
+    done = script(L0 + """
+model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+compiled = torch.compile(model, backend="eager", fullgraph=True)
+d.start(compiled)
+x = torch.ones(1, 2)
+assert torch.equal(compiled(x), torch.relu(nn.functional.linear(x, model[0].weight, model[0].bias)))
+compiled(x).sum().backward(); d.stop()
+assert model[0].weight.grad is not None
+""")
+    assert "is compiled; level L0 sees only what runs uncompiled" in done.stderr

@@ -217,11 +217,12 @@ class Modules:
     def _hook_model(self, model: torch.nn.Module, start: str) -> None:
         for path, module in model.named_modules():
             kind = type(module).__name__
-            if isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None:
+            if kind == "OptimizedModule" or module._compiled_call_impl is not None:
                 _paths.say_once("compiled", f"{path or kind} is compiled; level L0 sees only what runs uncompiled")
-            if module is model or kind == "FullyShardedDataParallel" or isinstance(module, torch.jit.ScriptModule):
-                if module is not model and kind != "FullyShardedDataParallel":
-                    _paths.say_once("script", f"{path} is a ScriptModule and is not dumped")
+            if module is model or kind == "FullyShardedDataParallel":
+                continue
+            if isinstance(module, torch.jit.ScriptModule):
+                _paths.say_once("script", f"{path} is a ScriptModule and is not dumped")
                 continue
             name = f"{start}{path}.{kind}"
             module.register_forward_pre_hook(_never_raise(functools.partial(self._before, name)), with_kwargs=True)
