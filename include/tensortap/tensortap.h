@@ -319,7 +319,8 @@ typedef enum tap_checksum {
 typedef struct tap_options {
     size_t size;            /* set by tap_options_init */
     const char *dir;        /* created when missing */
-    const char *layout;     /* "native" (default), "msprobe", "troubleshooter", "torch_npu", "torchair", "mindspore" */
+    const char *layout;     /* "native" (default), "msprobe", "msprobe_modules", "troubleshooter", "torch_npu", "torchair",
+                               "mindspore" */
     tap_open_mode mode;
     unsigned keep;          /* TAP_KEEP_* bits; default STATS | TENSOR */
     const char *names;      /* globs, "|" between: "attn.*|loss"; a leading "!" excludes. NULL: all */
@@ -383,7 +384,7 @@ typedef struct tap_save_info {
     const char *graph, *node; /* when it came from a graph; torchair: node is "<name>-<target>" */
     const char *device;       /* "cuda:0"; NULL: cpu */
     const char *placements;   /* of a sharded tensor */
-    const char *suffix;       /* troubleshooter: "backward" */
+    const char *suffix;       /* troubleshooter: "backward". msprobe_modules: "construct" or "stack", the file beside */
     int64_t graph_id;         /* torchair: graph_<n> */
     const char *argument;     /* torchair: "0", "0.1", "keyword" */
     int64_t stamp_us;         /* torchair: one UTC time for all files of a node call; 0: now */

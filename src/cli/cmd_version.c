@@ -4,7 +4,8 @@
 
 /* Known to the library by name only. */
 static const char *const FORMATS[] = {"npy", "pt", "safetensors", "print"};
-static const char *const LAYOUTS[] = {"native", "msprobe", "troubleshooter", "torch_npu", "torchair", "mindspore"};
+static const char *const LAYOUTS[] = {"native", "msprobe", "msprobe_modules", "troubleshooter",
+                                      "torch_npu", "torchair", "mindspore"};
 
 static void list_json(jsonout *json, const char *key, const char *const *names, size_t count)
 {

@@ -16,6 +16,10 @@ static const tap_layout LAYOUTS[] = {
      .collect_open = tap__msprobe_collect_open, .collect = tap__msprobe_collect,
      .collect_flush = tap__msprobe_collect_flush, .collect_close = tap__msprobe_collect_close,
      .detect = tap__msprobe_detect, .read = tap__msprobe_read},
+    {.name = "msprobe_modules", .file_format = "pt", .name_file = tap__msprobe_modules_name,
+     .collect_open = tap__msprobe_modules_open, .collect = tap__msprobe_collect,
+     .collect_flush = tap__msprobe_collect_flush, .collect_close = tap__msprobe_collect_close,
+     .detect = tap__msprobe_modules_detect, .read = tap__msprobe_modules_read},
     {.name = "torchair", .file_format = "npy", .name_file = tap__torchair_name,
      .detect = tap__torchair_detect, .read = tap__torchair_read},
     {.name = "mindspore", .file_format = "npy", .name_file = tap__mindspore_name,
@@ -42,7 +46,7 @@ const tap_layout *tap__layout_find(const char *name)
 
 const char *tap__layout_names(void)
 {
-    return "native, msprobe, torchair, mindspore, torch_npu, troubleshooter";
+    return "native, msprobe, msprobe_modules, torchair, mindspore, torch_npu, troubleshooter";
 }
 
 static tap_status write_files(const tap_layout *layout, const char *dir, const char *relative,

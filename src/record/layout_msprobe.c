@@ -1,5 +1,6 @@
-/* layout_msprobe.c - where msprobe's single-point save puts things:
- * step<N>/rank<R>|proc<pid>/dump_tensor_data/<name>[_grad].<call>.debug[.<path>].pt, beside debug.json. */
+/* layout_msprobe.c - where msprobe puts things, below step<N>/rank<R>|proc<pid>/dump_tensor_data/: a single-point save
+ * <name>[_grad].<call>.debug[.<path>].pt, beside debug.json; a module's values <name>.forward.<call>.input.<path>.pt
+ * and the like, beside dump.json. */
 #include "record/msprobe.h"
 
 #include "base/log.h"
@@ -116,5 +117,63 @@ tap_status tap__msprobe_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf 
     tap__msprobe_dir(&namer->options, leaf->step, out);
     tap__msprobe_file(&namer->options, namer->scratch.text, namer->scratch.len, leaf->call, leaf->path, leaf->path_len,
                       out);
+    return out->failed || tell_apart(namer, leaf, out) ? TAP_OK : tap_fail_nomem(err);
+}
+
+/* -------------------------------------------------------------------------------------------------------- modules */
+
+static const char *direction_of(tap_kind kind)
+{
+    return kind == TAP_KIND_GRAD ? "backward" : kind == TAP_KIND_PARAM ? "parameters_grad" : "forward";
+}
+
+void tap__msprobe_module_key(const char *name, size_t len, tap_kind kind, uint32_t call, tap_strbuf *out)
+{
+    tap__strbuf_add(out, name, len);
+    tap__strbuf_printf(out, ".%s.%u", direction_of(kind), call);
+}
+
+/* What a member of a module's item is called in file names, NULL: it is no such member. */
+static const char *member_in_file(const char *key, size_t len)
+{
+    static const struct {
+        const char *member, *file;
+    } MEMBERS[] = {{"input_args", "input"}, {"input_kwargs", "kwargs"}, {"input", "input"}, {"output", "output"},
+                   {"parameters", "parameters"}};
+    for (size_t i = 0; i < sizeof MEMBERS / sizeof MEMBERS[0]; i++)
+        if (strlen(MEMBERS[i].member) == len && memcmp(MEMBERS[i].member, key, len) == 0)
+            return MEMBERS[i].file;
+    return NULL;
+}
+
+/* Appends "dump_tensor_data/<name>.forward.<call>.input.0.pt". A parameter's gradient is the one element of a list,
+ * which its name does not show. */
+static void module_file(const tap_leaf *leaf, tap_strbuf *out)
+{
+    const char *path = leaf->path;
+    size_t len = leaf->path_len;
+    const char *stop = len ? memchr(path, 0x1F, len) : NULL;
+    size_t first = stop ? (size_t)(stop - path) : len;
+    const char *member = leaf->kind != TAP_KIND_PARAM && len && path[0] == 'k' ? member_in_file(path + 1, first - 1)
+                                                                              : NULL;
+    char middle[64];
+    snprintf(middle, sizeof middle, ".%s.%u%s%s", direction_of(leaf->kind), leaf->call, member ? "." : "",
+             member ? member : "");
+    if (leaf->kind == TAP_KIND_PARAM) {
+        len = first;
+    } else if (member) {
+        len -= stop ? first + 1 : first;
+        path = stop ? stop + 1 : path;
+    }
+    tap__strbuf_str(out, "dump_tensor_data/");
+    tap__component(out, "", leaf->name, strlen(leaf->name), middle, path, len, ".pt");
+}
+
+tap_status tap__msprobe_modules_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err)
+{
+    if (!tap__leaf_has_file(namer, leaf, false) || tap_tensor_count(leaf->tensor) <= 0 || leaf->info->suffix)
+        return TAP_OK;
+    tap__msprobe_dir(&namer->options, leaf->step, out);
+    module_file(leaf, out);
     return out->failed || tell_apart(namer, leaf, out) ? TAP_OK : tap_fail_nomem(err);
 }

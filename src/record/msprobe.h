@@ -1,5 +1,10 @@
 /* msprobe.h - what the parts of the msprobe layout share. layout_msprobe.c names files, msprobe_leaf.c makes the JSON
- * of one value, msprobe_tree.c holds a step's values, msprobe_collect.c writes debug.json, msprobe_read.c reads it. */
+ * of one value, msprobe_tree.c holds a step's values, msprobe_collect.c writes debug.json, msprobe_read.c reads it.
+ *
+ * Two layouts share them: "msprobe" is the single-point save, with debug.json; "msprobe_modules" is level L0, what
+ * goes into and comes out of modules, with dump.json, construct.json and stack.json. There kind says which item of
+ * dump.json a leaf belongs to (INPUT, OUTPUT, FORWARD: forward; GRAD: backward; PARAM: parameters_grad), and path its
+ * place in it. A leaf with a suffix is text for the file of that name beside dump.json, at its path. */
 #ifndef TAP_RECORD_MSPROBE_H
 #define TAP_RECORD_MSPROBE_H
 
@@ -15,6 +20,8 @@ bool tap__msprobe_claim(tap_claims *claims, const char *name, size_t len, tap_ki
 /* Appends "dump_tensor_data/<claimed>.<call>.debug[.<path>].pt". */
 void tap__msprobe_file(const tap_layout_options *options, const char *claimed, size_t len, uint32_t call,
                        const char *path, size_t path_len, tap_strbuf *out);
+/* Appends the key of a module's item in dump.json, "<name>.forward.<call>". */
+void tap__msprobe_module_key(const char *name, size_t len, tap_kind kind, uint32_t call, tap_strbuf *out);
 bool tap__msprobe_is_mindspore(const tap_layout_options *options);
 
 /* The JSON of one leaf as it stands in debug.json at this depth of brackets; meta is the entry's. */
@@ -38,6 +45,8 @@ typedef struct tap_node {
     tap_strmap *index;       /* of a large dict: key to position */
     uint64_t touched;        /* an item of data: when it last changed, in rewrites of the file */
     uint64_t waiting_count;  /* an item of data: leaves below it that wait */
+    uint64_t order;          /* an item of a module's data: where it comes, see tap__node_sort */
+    bool open;               /* an item of a module's data: more is to come, so it stays in memory */
 } tap_node;
 
 /* Nesting deeper than this is shown in one key, joined with ".". */
@@ -57,21 +66,26 @@ void tap__node_set(tap_node *node, char *text, size_t len);
 bool tap__node_become(tap_node *node, tap_node_type type);
 /* Forgets the first count children of a dict. */
 void tap__node_drop_first(tap_node *dict, size_t count);
+/* Puts the children of a dict in the order of their member order. */
+void tap__node_sort(tap_node *dict);
 void tap__node_write(tap_json *json, const tap_node *node);
 /* Reads a debug.json that tap__node_write wrote, and gives the dict under "data". */
 tap_status tap__node_parse(const char *text, size_t len, tap_node **out, tap_error *err);
+/* The same for a file that is the dict itself, whose leaves may be strings: construct.json, stack.json. */
+tap_status tap__node_parse_plain(const char *text, size_t len, tap_node **out, tap_error *err);
 
 /* -------------------------------------------------------------------------------------------------------- reading */
 
-/* Where a debug.json lies. */
+/* Where a debug.json or dump.json lies. */
 typedef struct tap_msprobe_place {
     const char *root;     /* directory that record files are relative to */
-    const char *relative; /* of debug.json's directory below it, with a "/" behind; "" for root itself */
+    const char *relative; /* of its directory below it, with a "/" behind; "" for root itself */
     int64_t step;
     int32_t rank, child;
+    bool modules;         /* it is a dump.json */
 } tap_msprobe_place;
 
-/* Gives the records of a debug.json's text, ours or msprobe's own; *seq counts them on. */
+/* Gives the records of its text, ours or msprobe's own; *seq counts them on. */
 tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_place *place, uint64_t *seq,
                                 tap_record_fn add, void *user, tap_error *err);
 

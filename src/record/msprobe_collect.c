@@ -1,6 +1,7 @@
-/* msprobe_collect.c - gathers entries into one debug.json a step, in the writer. A file is written whole, under a
- * temporary name, at most once a second while values come, and at step, flush and close; it stays open until every
- * gradient that was announced came or was given up. What is written and can no longer change leaves memory. */
+/* msprobe_collect.c - gathers entries into one debug.json a step, or into dump.json with construct.json and stack.json,
+ * in the writer. A file is written whole, under a temporary name, at most once a second while values come, and at step,
+ * flush and close; it stays open until every gradient that was announced came or was given up. What is written and can
+ * no longer change leaves memory. */
 #include "record/msprobe.h"
 
 #include "base/clock.h"
@@ -23,9 +24,15 @@
 #define PENDING_MAX 1024u
 #define FILE_MAX_BYTES ((size_t)2 << 30)
 
+/* The files beside dump.json: the suffixes of their leaves. */
+static const char *const BESIDE[] = {"construct", "stack"};
+enum { BESIDE_COUNT = sizeof BESIDE / sizeof BESIDE[0] };
+
 typedef struct step_file {
     int64_t step;
     tap_node *data;
+    tap_node *beside[BESIDE_COUNT]; /* NULL: nothing came for it */
+    uint64_t order;     /* of the newest change, see tap_node.order */
     bool ended, dirty;
     uint64_t rewrites;
     uint64_t next_ns;   /* not written again before this */
@@ -46,6 +53,7 @@ typedef struct step_range {
 
 struct tap_collector {
     tap_layout_options options;
+    bool modules;       /* level L0: dump.json */
     step_file *steps;   /* by step, ascending */
     size_t count;
     int64_t ended;      /* the newest step that ended; meaningless until any_ended */
@@ -65,6 +73,13 @@ tap_status tap__msprobe_collect_open(const tap_layout_options *options, tap_coll
     if (!collector)
         return tap_fail_nomem(err);
     collector->options = *options;
+    return TAP_OK;
+}
+
+tap_status tap__msprobe_modules_open(const tap_layout_options *options, tap_collector **out, tap_error *err)
+{
+    TAP_TRY(tap__msprobe_collect_open(options, out, err));
+    (*out)->modules = true;
     return TAP_OK;
 }
 
@@ -96,11 +111,18 @@ static bool remember_written(tap_collector *collector, int64_t step)
     return true;
 }
 
+static const char *main_file(const tap_collector *collector)
+{
+    return collector->modules ? "dump" : "debug";
+}
+
+/* file: without ".json" */
 static char *step_path(const tap_collector *collector, int64_t step, const char *file)
 {
     tap_strbuf relative = TAP_STRBUF_INIT;
     tap__msprobe_dir(&collector->options, step, &relative);
     tap__strbuf_str(&relative, file);
+    tap__strbuf_str(&relative, ".json");
     char *path = relative.failed ? NULL : tap__path_join(collector->options.dir, relative.text);
     tap__strbuf_free(&relative);
     return path;
@@ -114,10 +136,13 @@ static size_t tree_bytes(const tap_node *node)
     return bytes;
 }
 
-/* Goes on with a file that was written and closed. */
-static tap_status step_load(tap_collector *collector, step_file *file, tap_error *err)
+typedef tap_status (*parse_fn)(const char *text, size_t len, tap_node **out, tap_error *err);
+
+/* Puts what a file holds in the place of *tree; a file that is not there changes nothing. */
+static tap_status load_tree(tap_collector *collector, step_file *file, const char *name, parse_fn parse,
+                            tap_node **tree, tap_error *err)
 {
-    char *path = step_path(collector, file->step, "debug.json"), *text = NULL;
+    char *path = step_path(collector, file->step, name), *text = NULL;
     if (!path)
         return tap_fail_nomem(err);
     size_t len;
@@ -125,23 +150,40 @@ static tap_status step_load(tap_collector *collector, step_file *file, tap_error
     if (access(path, F_OK) == 0) {
         status = tap__file_get(path, FILE_MAX_BYTES, &text, &len, err);
         if (status == TAP_OK) {
-            tap__node_free(file->data);
-            status = tap__node_parse(text, len, &file->data, err);
+            tap__node_free(*tree);
+            status = parse(text, len, tree, err);
         }
-        if (status == TAP_OK) {
-            file->bytes = tree_bytes(file->data);
-            collector->bytes += file->bytes;
-        }
+        if (status == TAP_OK)
+            file->bytes += tree_bytes(*tree);
     }
     tap__free(text);
     tap__free(path);
     return status;
 }
 
+/* Goes on with files that were written and closed. */
+static tap_status step_load(tap_collector *collector, step_file *file, tap_error *err)
+{
+    TAP_TRY(load_tree(collector, file, main_file(collector), tap__node_parse, &file->data, err));
+    for (size_t i = 0; collector->modules && i < BESIDE_COUNT; i++)
+        TAP_TRY(load_tree(collector, file, BESIDE[i], tap__node_parse_plain, &file->beside[i], err));
+    for (size_t i = 0; i < file->data->count; i++)
+        file->data->items[i]->order = ++file->order;
+    collector->bytes += file->bytes;
+    return TAP_OK;
+}
+
+static void step_free(step_file *file)
+{
+    tap__node_free(file->data);
+    for (size_t i = 0; i < BESIDE_COUNT; i++)
+        tap__node_free(file->beside[i]);
+}
+
 static void step_close(tap_collector *collector, size_t index)
 {
     collector->bytes -= collector->steps[index].bytes;
-    tap__node_free(collector->steps[index].data);
+    step_free(&collector->steps[index]);
     collector->count--;
     memmove(collector->steps + index, collector->steps + index + 1,
             (collector->count - index) * sizeof *collector->steps);
@@ -178,7 +220,7 @@ static tap_status step_open(tap_collector *collector, int64_t step, step_file **
     if (collector->options.resume || was_written(collector, step)) {
         tap_status status = step_load(collector, &file, err);
         if (status != TAP_OK) {
-            tap__node_free(file.data);
+            step_free(&file);
             return status;
         }
     }
@@ -202,7 +244,7 @@ static void write_header(tap_collector *collector, tap_json *json, int64_t step)
     tap__json_key(json, "task");
     tap__json_str(json, tensors ? "tensor" : "statistics");
     tap__json_key(json, "level");
-    tap__json_str(json, "debug");
+    tap__json_str(json, collector->modules ? "L0" : "debug");
     tap__json_key(json, "framework");
     tap__json_str(json, options->framework ? options->framework : "pytorch");
     tap__json_key(json, "dump_data_dir");
@@ -264,7 +306,7 @@ static tap_status drain(tap_newfile *to, tap_strbuf *text, uint64_t *total, bool
 /* Can an item no longer change? Its leaves came together, two rewrites ago or earlier, and nothing is awaited. */
 static bool is_settled(const step_file *file, const tap_node *item)
 {
-    return item->waiting_count == 0 && item->touched + 2 <= file->rewrites;
+    return item->waiting_count == 0 && !item->open && item->touched + 2 <= file->rewrites;
 }
 
 /* *settled: how many items at the start cannot change any more; *settled_end: where they end in the file. */
@@ -319,19 +361,50 @@ static void retire(tap_collector *collector, step_file *file, size_t settled, ui
     collector->bytes -= bytes;
 }
 
+/* Opens a new file of the step under its temporary name. */
+static tap_status step_create(tap_collector *collector, const step_file *file, const char *name, tap_newfile *to,
+                              tap_error *err)
+{
+    char *path = step_path(collector, file->step, name);
+    if (!path)
+        return tap_fail_nomem(err);
+    tap_status status = tap__file_create(to, path, err);
+    tap__free(path);
+    return status;
+}
+
+static tap_status write_beside(tap_collector *collector, const step_file *file, size_t which, tap_error *err)
+{
+    tap_newfile to;
+    TAP_TRY(step_create(collector, file, BESIDE[which], &to, err));
+    tap_strbuf text = TAP_STRBUF_INIT;
+    tap_json json;
+    uint64_t total = 0;
+    tap__json_begin(&json, &text, 1);
+    tap__node_write(&json, file->beside[which]);
+    tap_status status = drain(&to, &text, &total, true, err);
+    tap__strbuf_free(&text);
+    if (status == TAP_OK)
+        return tap__file_commit(&to, err);
+    tap__file_abort(&to);
+    return status;
+}
+
 static tap_status step_write(tap_collector *collector, step_file *file, uint64_t now_ns, tap_error *err)
 {
     uint64_t start_ns = tap__monotonic_ns();
     file->next_ns = now_ns + SECOND_NS;
-    char *path = step_path(collector, file->step, "debug.json");
-    if (!path)
-        return tap_fail_nomem(err);
     tap_newfile to;
     size_t settled = 0;
     uint64_t settled_end = 0;
-    tap_status status = remember_written(collector, file->step) ? tap__file_create(&to, path, err)
-                                                                : tap_fail_nomem(err);
-    tap__free(path);
+    if (!remember_written(collector, file->step))
+        return tap_fail_nomem(err);
+    for (size_t i = 0; i < BESIDE_COUNT; i++)
+        if (file->beside[i])
+            TAP_TRY(write_beside(collector, file, i, err));
+    if (collector->modules)
+        tap__node_sort(file->data);
+    tap_status status = step_create(collector, file, main_file(collector), &to, err);
     TAP_TRY(status);
     status = write_body(collector, file, &to, &settled, &settled_end, err);
     if (status != TAP_OK) {
@@ -411,16 +484,78 @@ static tap_status take_leaf(tap_collector *collector, step_file *file, tap_node 
     return TAP_OK;
 }
 
+/* As with msprobe, what changed last comes last. A module's inputs wait for its outputs, and the gradient of one
+ * parameter for those of the others. */
+static tap_node *find_module(step_file *file, const tap_entry *entry, const char *name, size_t len, tap_strbuf *key)
+{
+    tap__msprobe_module_key(name, len, (tap_kind)entry->kind, entry->call, key);
+    tap_node *item = key->failed ? NULL : tap__node_key(file->data, key->text, key->len);
+    if (item) {
+        item->order = ++file->order;
+        item->open = entry->kind == TAP_KIND_INPUT || entry->kind == TAP_KIND_PARAM;
+    }
+    return item;
+}
+
 static tap_node *find_item(tap_collector *collector, step_file *file, const tap_entry *entry, const tap_meta *meta)
 {
     unsigned number;
     const char *name = meta->text[TAP_META_NAME] ? meta->text[TAP_META_NAME] : "";
     tap_strbuf *key = &collector->scratch;
     tap__strbuf_clear(key);
+    if (collector->modules)
+        return find_module(file, entry, name, meta->len[TAP_META_NAME], key);
     if (!tap__msprobe_claim(&collector->claims, name, meta->len[TAP_META_NAME], (tap_kind)entry->kind, key, &number))
         return NULL;
     tap__strbuf_printf(key, ".%u.debug", entry->call);
     return key->failed ? NULL : tap__node_key(file->data, key->text, key->len);
+}
+
+/* Puts text, or null, at its place in one of the files beside dump.json. */
+static tap_status take_text(tap_collector *collector, step_file *file, tap_node *node, const tap_entry *entry,
+                            const void *payload, tap_error *err)
+{
+    tap_strbuf text = TAP_STRBUF_INIT;
+    tap_json json;
+    tap__json_begin(&json, &text, 1);
+    json.after_key = true;
+    if (entry->value_type == TAP_VALUE_STR)
+        tap__json_strn(&json, payload ? payload : "", payload ? entry->payload_bytes : 0);
+    else
+        tap__json_null(&json);
+    size_t len = text.len;
+    char *copy = text.failed ? NULL : tap__strndup(text.text, len);
+    tap__strbuf_free(&text);
+    if (!copy)
+        return tap_fail_nomem(err);
+    file->bytes += len + NODE_BYTES;
+    collector->bytes += len + NODE_BYTES;
+    tap__node_set(node, copy, len);
+    return TAP_OK;
+}
+
+static tap_status collect_beside(tap_collector *collector, step_file *file, const tap_entry *entry,
+                                 const tap_meta *meta, const void *payload, tap_error *err)
+{
+    size_t which = 0, len = meta->len[TAP_META_SUFFIX];
+    while (which < BESIDE_COUNT &&
+           (strlen(BESIDE[which]) != len || memcmp(BESIDE[which], meta->text[TAP_META_SUFFIX], len) != 0))
+        which++;
+    if (which == BESIDE_COUNT)
+        return tap_fail(err, TAP_E_INVALID, "%.*s.json is no file of layout msprobe_modules; give suffix construct or "
+                        "stack", (int)len, meta->text[TAP_META_SUFFIX]);
+    for (size_t i = 0; i < BESIDE_COUNT; i++) /* with the one there is the other, if only empty */
+        if (!file->beside[i] && !(file->beside[i] = tap__node_new(TAP_NODE_DICT)))
+            return tap_fail_nomem(err);
+    int depth = 0;
+    tap_node *node = tap__node_path(file->beside[which], meta->text[TAP_META_PATH], meta->len[TAP_META_PATH], &depth);
+    if (!node)
+        return tap_fail_nomem(err);
+    file->dirty = true;
+    if (entry->value_type != TAP_VALUE_LIST)
+        return take_text(collector, file, node, entry, payload, err);
+    tap__node_become(node, TAP_NODE_LIST);
+    return TAP_OK;
 }
 
 static tap_status collect_data(tap_collector *collector, const tap_entry *entry, const void *payload, tap_error *err)
@@ -430,9 +565,11 @@ static tap_status collect_data(tap_collector *collector, const tap_entry *entry,
     if (!tap__meta_read(&meta, entry + 1, entry->meta_bytes))
         return tap_fail(err, TAP_E_CORRUPT, "entry %llu has a malformed meta block", (unsigned long long)entry->seq);
     if (collector->bytes > MEMORY_MAX)
-        return tap_fail(err, TAP_E_LIMIT, "debug.json of %s cannot be written and takes too much memory; free space on "
-                        "the disk", collector->options.dir);
+        return tap_fail(err, TAP_E_LIMIT, "%s.json of %s cannot be written and takes too much memory; free space on "
+                        "the disk", main_file(collector), collector->options.dir);
     TAP_TRY(step_open(collector, entry->step, &file, err));
+    if (collector->modules && meta.text[TAP_META_SUFFIX])
+        return collect_beside(collector, file, entry, &meta, payload, err);
     tap_node *item = find_item(collector, file, entry, &meta);
     int depth = 2;
     tap_node *node = item ? tap__node_path(item, meta.text[TAP_META_PATH], meta.len[TAP_META_PATH], &depth) : NULL;
@@ -526,7 +663,7 @@ void tap__msprobe_collect_close(tap_collector *collector)
     if (!collector)
         return;
     for (size_t i = 0; i < collector->count; i++)
-        tap__node_free(collector->steps[i].data);
+        step_free(&collector->steps[i]);
     for (size_t i = 0; i < collector->pending_count; i++)
         tap__free(collector->pending[i].entry);
     tap__free(collector->steps);

@@ -1,5 +1,5 @@
-/* msprobe_read.c - reads debug.json trees, ours and those mindstudio-probe wrote. json-c does the parsing; depth, sizes
- * and every member are checked here, since the file may come from anywhere. */
+/* msprobe_read.c - reads trees of debug.json and of dump.json, ours and those mindstudio-probe wrote. json-c does the
+ * parsing; depth, sizes and every member are checked here, since the file may come from anywhere. */
 #include "record/msprobe.h"
 
 #include "base/io.h"
@@ -314,6 +314,13 @@ static size_t without_number(const char *name, size_t len)
     return end < len && end && name[end - 1] == '~' && tap__strip(name, &stop, "_grad") ? end - 1 : len;
 }
 
+static void start_record(reader *r, uint32_t call, tap_kind kind)
+{
+    r->record = (tap_record){.rank = r->place->rank, .child = r->place->child, .step = r->place->step,
+        .name = r->name.text, .call = call, .kind = kind, .path = "", .source = "",
+        .module = "", .graph = "", .node = "", .device = "", .placements = "", .type_name = "", .file = ""};
+}
+
 static tap_status read_item(reader *r, const char *key, json_object *value)
 {
     uint32_t call;
@@ -324,10 +331,67 @@ static tap_status read_item(reader *r, const char *key, json_object *value)
     tap__strbuf_add(&r->name, key, grad ? len - 5 : without_number(key, len));
     if (r->name.failed)
         return tap_fail_nomem(r->err);
-    r->record = (tap_record){.rank = r->place->rank, .child = r->place->child, .step = r->place->step,
-        .name = r->name.text, .call = call, .kind = grad ? TAP_KIND_GRAD : TAP_KIND_FORWARD, .path = "", .source = "",
-        .module = "", .graph = "", .node = "", .device = "", .placements = "", .type_name = "", .file = ""};
+    start_record(r, call, grad ? TAP_KIND_GRAD : TAP_KIND_FORWARD);
     return walk_value(r, value);
+}
+
+/* "<name>.forward.<call>" and the like; a key of another form is the name itself. */
+static size_t split_module_key(const char *key, uint32_t *call, tap_kind *kind)
+{
+    static const struct {
+        const char *text;
+        tap_kind kind;
+    } DIRECTIONS[] = {{".forward", TAP_KIND_FORWARD}, {".backward", TAP_KIND_GRAD},
+                      {".parameters_grad", TAP_KIND_PARAM}};
+    const char *end = key + strlen(key), *dot = end;
+    uint64_t number;
+    *call = 0;
+    *kind = TAP_KIND_FORWARD;
+    while (dot > key && *--dot != '.')
+        ;
+    if (*dot != '.' || !tap__parse_number(dot, end, ".", &number))
+        return (size_t)(end - key);
+    for (size_t i = 0; i < sizeof DIRECTIONS / sizeof DIRECTIONS[0]; i++) {
+        const char *stop = dot;
+        if (tap__strip(key, &stop, DIRECTIONS[i].text)) {
+            *call = (uint32_t)number;
+            *kind = DIRECTIONS[i].kind;
+            return (size_t)(stop - key);
+        }
+    }
+    return (size_t)(end - key);
+}
+
+/* One member of a module's item: input_args, input_kwargs, output, parameters. */
+static tap_status read_member(reader *r, const char *key, json_object *value)
+{
+    if (r->record.kind != TAP_KIND_GRAD && r->record.kind != TAP_KIND_PARAM)
+        r->record.kind = strncmp(key, "input", 5) == 0 ? TAP_KIND_INPUT : TAP_KIND_OUTPUT;
+    bool empty = (json_object_is_type(value, json_type_array) && !json_object_array_length(value)) ||
+                 (json_object_is_type(value, json_type_object) && !json_object_object_length(value));
+    return empty ? TAP_OK : walk_child(r, key, value);
+}
+
+static tap_status read_module(reader *r, const char *key, json_object *value)
+{
+    uint32_t call;
+    tap_kind kind;
+    size_t len = split_module_key(key, &call, &kind);
+    tap_status status = TAP_OK;
+    tap__strbuf_clear(&r->name);
+    tap__strbuf_clear(&r->path);
+    tap__strbuf_add(&r->name, key, len);
+    if (r->name.failed)
+        return tap_fail_nomem(r->err);
+    start_record(r, call, kind);
+    if (!json_object_is_type(value, json_type_object) || member_text(value, "type"))
+        return walk_value(r, value);
+    json_object_object_foreach(value, member, child)
+    {
+        if (status == TAP_OK)
+            status = read_member(r, member, child);
+    }
+    return status;
 }
 
 static tap_status read_items(reader *r)
@@ -336,7 +400,7 @@ static tap_status read_items(reader *r)
     json_object_object_foreach(r->data, key, value)
     {
         if (status == TAP_OK)
-            status = read_item(r, key, value);
+            status = r->place->modules ? read_module(r, key, value) : read_item(r, key, value);
     }
     return status;
 }
@@ -344,9 +408,9 @@ static tap_status read_items(reader *r)
 tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_place *place, uint64_t *seq,
                                 tap_record_fn add, void *user, tap_error *err)
 {
-    const char *where = place->relative[0] ? place->relative : ".";
+    const char *where = place->relative[0] ? place->relative : ".", *file = place->modules ? "dump" : "debug";
     if (len > JSON_MAX_BYTES)
-        return tap_fail(err, TAP_E_LIMIT, "%s: debug.json is larger than 1 GiB", where);
+        return tap_fail(err, TAP_E_LIMIT, "%s: %s.json is larger than 1 GiB", where, file);
     json_tokener *tokener = json_tokener_new_ex(JSON_MAX_DEPTH);
     if (!tokener)
         return tap_fail_nomem(err);
@@ -357,9 +421,10 @@ tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_
     tap_status status = TAP_OK;
     if (why != json_tokener_success)
         status = tap_fail(err, why == json_tokener_continue ? TAP_E_TRUNCATED : TAP_E_FORMAT,
-                          "%s: debug.json is not JSON: %s", where, json_tokener_error_desc(why));
+                          "%s: %s.json is not JSON: %s", where, file, json_tokener_error_desc(why));
     else if (!json_object_object_get_ex(root, "data", &r.data) || !json_object_is_type(r.data, json_type_object))
-        status = tap_fail(err, TAP_E_FORMAT, "%s: debug.json has no \"data\" object; is it msprobe's?", where);
+        status = tap_fail(err, TAP_E_FORMAT, "%s: %s.json has no \"data\" object; is it msprobe's?", where,
+                          file);
     else
         status = read_items(&r);
     json_object_put(root);
@@ -381,10 +446,11 @@ typedef struct found_json {
 typedef struct listing {
     found_json *items;
     size_t count, cap;
+    const char *file;    /* "debug.json" or "dump.json" */
     bool failed, only_one;
 } listing;
 
-/* Step, rank and process from the directories above debug.json, as far as they say. */
+/* Step, rank and process from the directories above the file, as far as they say. */
 static void read_place(const char *whole, found_json *found)
 {
     const char *end = strrchr(whole, '/');
@@ -411,7 +477,7 @@ static bool list_visit(void *user, const char *whole, const char *relative)
 {
     listing *list = user;
     const char *slash = strrchr(whole, '/');
-    if (strcmp(slash + 1, "debug.json") != 0)
+    if (strcmp(slash + 1, list->file) != 0)
         return true;
     if (list->count == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 16;
@@ -446,13 +512,23 @@ static void list_free(listing *list)
     tap__free(list->items);
 }
 
-bool tap__msprobe_detect(const char *path)
+static bool detect(const char *path, const char *file)
 {
-    listing list = {.only_one = true};
+    listing list = {.file = file, .only_one = true};
     tap__tree_walk(path, TREE_DEPTH, 20000, list_visit, &list, NULL);
     bool yes = list.count;
     list_free(&list);
     return yes;
+}
+
+bool tap__msprobe_detect(const char *path)
+{
+    return detect(path, "debug.json");
+}
+
+bool tap__msprobe_modules_detect(const char *path)
+{
+    return detect(path, "dump.json");
 }
 
 /* Processes without a rank that wrote side by side are told apart as children of rank 0. */
@@ -466,7 +542,8 @@ static void tell_processes(listing *list)
             list->items[i].child = list->items[i].pid;
 }
 
-static tap_status read_json(found_json *found, uint64_t *seq, tap_record_fn add, void *user, tap_error *err)
+static tap_status read_json(found_json *found, bool modules, uint64_t *seq, tap_record_fn add, void *user,
+                            tap_error *err)
 {
     char *text;
     size_t len;
@@ -483,7 +560,7 @@ static tap_status read_json(found_json *found, uint64_t *seq, tap_record_fn add,
         tap__strbuf_str(&relative, "");
     }
     tap_msprobe_place place = {found->whole[0] ? found->whole : "/", relative.text, found->step, found->rank,
-                               found->child};
+                               found->child, modules};
     tap_status status = relative.failed ? tap_fail_nomem(err)
                                         : tap__msprobe_records(text, len, &place, seq, add, user, err);
     tap__strbuf_free(&relative);
@@ -491,9 +568,9 @@ static tap_status read_json(found_json *found, uint64_t *seq, tap_record_fn add,
     return status;
 }
 
-tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+static tap_status read_tree(const char *path, bool modules, tap_record_fn add, void *user, tap_error *err)
 {
-    listing list = {.items = NULL};
+    listing list = {.file = modules ? "dump.json" : "debug.json"};
     tap_status status = tap__tree_walk(path, TREE_DEPTH, (size_t)64 << 20, list_visit, &list, err);
     if (status == TAP_OK && list.failed)
         status = tap_fail_nomem(err);
@@ -504,8 +581,18 @@ tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, ta
     for (size_t i = 0; i < list.count && status == TAP_OK; i++) {
         if (i && list.items[i].rank != list.items[i - 1].rank)
             seq = 0;
-        status = read_json(&list.items[i], &seq, add, user, err);
+        status = read_json(&list.items[i], modules, &seq, add, user, err);
     }
     list_free(&list);
     return status;
+}
+
+tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+{
+    return read_tree(path, false, add, user, err);
+}
+
+tap_status tap__msprobe_modules_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+{
+    return read_tree(path, true, add, user, err);
 }

@@ -1,10 +1,11 @@
-/* msprobe_tree.c - the values of one step as they stand in debug.json: dicts and lists of leaves, whose JSON is made
- * when they are saved and copied when the file is written. */
+/* msprobe_tree.c - the values of one step as they stand in debug.json or dump.json: dicts and lists of leaves, whose
+ * JSON is made when they are saved and copied when the file is written. */
 #include "record/msprobe.h"
 
 #include "base/memory.h"
 #include "base/status.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define INDEX_FROM 32u        /* children from which a dict is looked up by hash */
@@ -158,6 +159,23 @@ void tap__node_drop_first(tap_node *dict, size_t count)
     drop_index(dict);
 }
 
+static int compare_order(const void *a, const void *b)
+{
+    const tap_node *x = *(tap_node *const *)a, *y = *(tap_node *const *)b;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+void tap__node_sort(tap_node *dict)
+{
+    bool sorted = true;
+    for (size_t i = 1; i < dict->count && sorted; i++)
+        sorted = dict->items[i - 1]->order <= dict->items[i]->order;
+    if (sorted)
+        return;
+    qsort(dict->items, dict->count, sizeof *dict->items, compare_order);
+    drop_index(dict);
+}
+
 tap_node *tap__node_path(tap_node *node, const char *path, size_t len, int *depth)
 {
     const char *end = len ? path + len : path;
@@ -204,6 +222,7 @@ void tap__node_write(tap_json *json, const tap_node *node)
 
 typedef struct parser {
     const char *at, *end;
+    bool texts; /* leaves may be strings */
 } parser;
 
 static void skip_space(parser *p)
@@ -355,7 +374,7 @@ static bool parse_value(parser *p, tap_node *node, int depth, tap_strbuf *key)
         size_t len = (size_t)(p->at - start);
         if (len == 4 && memcmp(start, "null", 4) == 0)
             return true;
-        if (*start != '{')
+        if (*start != '{' && !(p->texts && *start == '"'))
             return false; /* leaves are objects */
         tap__node_set(node, tap__strndup(start, len), len);
         return node->text != NULL;
@@ -375,9 +394,19 @@ static bool parse_value(parser *p, tap_node *node, int depth, tap_strbuf *key)
     return take(p, close);
 }
 
+/* Frees *out unless it is whole. */
+static tap_status parsed(bool ok, tap_node **out, tap_error *err)
+{
+    if (ok && (*out)->type == TAP_NODE_DICT)
+        return TAP_OK;
+    tap__node_free(*out);
+    *out = NULL;
+    return tap_fail(err, TAP_E_FORMAT, "msprobe's JSON was changed by another program and cannot be continued");
+}
+
 tap_status tap__node_parse(const char *text, size_t len, tap_node **out, tap_error *err)
 {
-    parser p = {text, text + len};
+    parser p = {text, text + len, false};
     tap_strbuf key = TAP_STRBUF_INIT;
     tap_node *data = *out = tap__node_new(TAP_NODE_DICT);
     bool ok = data && take(&p, '{'), found = false;
@@ -387,9 +416,15 @@ tap_status tap__node_parse(const char *text, size_t len, tap_node **out, tap_err
                    : skip_value(&p) && take(&p, ',');
     }
     tap__strbuf_free(&key);
-    if (ok && found && data->type == TAP_NODE_DICT)
-        return TAP_OK;
-    tap__node_free(data);
-    *out = NULL;
-    return tap_fail(err, TAP_E_FORMAT, "debug.json was changed by another program and cannot be continued");
+    return parsed(ok && found, out, err);
+}
+
+tap_status tap__node_parse_plain(const char *text, size_t len, tap_node **out, tap_error *err)
+{
+    parser p = {text, text + len, true};
+    tap_strbuf key = TAP_STRBUF_INIT;
+    tap_node *all = *out = tap__node_new(TAP_NODE_DICT);
+    bool ok = all && (skip_space(&p), p.at < p.end && *p.at == '{') && parse_value(&p, all, 0, &key);
+    tap__strbuf_free(&key);
+    return parsed(ok, out, err);
 }

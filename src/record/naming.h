@@ -70,8 +70,10 @@ tap_status tap__torchair_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf
 tap_status tap__mindspore_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
 tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
 tap_status tap__msprobe_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
+tap_status tap__msprobe_modules_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
 
 tap_status tap__msprobe_collect_open(const tap_layout_options *options, tap_collector **out, tap_error *err);
+tap_status tap__msprobe_modules_open(const tap_layout_options *options, tap_collector **out, tap_error *err);
 tap_status tap__msprobe_collect(tap_collector *collector, const tap_entry *entry, const void *payload, tap_error *err);
 tap_status tap__msprobe_collect_flush(tap_collector *collector, uint64_t now_ns, bool force, tap_error *err);
 void tap__msprobe_collect_close(tap_collector *collector);
@@ -81,10 +83,12 @@ bool tap__torchair_detect(const char *path);
 bool tap__mindspore_detect(const char *path);
 bool tap__troubleshooter_detect(const char *path);
 bool tap__msprobe_detect(const char *path);
+bool tap__msprobe_modules_detect(const char *path);
 tap_status tap__torch_npu_read(const char *path, tap_record_fn add, void *user, tap_error *err);
 tap_status tap__torchair_read(const char *path, tap_record_fn add, void *user, tap_error *err);
 tap_status tap__mindspore_read(const char *path, tap_record_fn add, void *user, tap_error *err);
 tap_status tap__troubleshooter_read(const char *path, tap_record_fn add, void *user, tap_error *err);
 tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__msprobe_modules_read(const char *path, tap_record_fn add, void *user, tap_error *err);
 
 #endif

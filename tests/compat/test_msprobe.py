@@ -114,7 +114,7 @@ d.save(torch.ones(1), "x")
 
 @pytest.mark.parametrize(("arguments", "told"), [
     ("3", "config_path must be a str"), ("task='x', level='debug'", "task must be one of"), ("dump_path=3, level='debug'", "dump_path must be a str"),
-    ("level='L9'", "level must be one of"), ("level='L1'", 'serves level "debug"'), ("level='debug', task='acc_check'", '"statistics" or "tensor"'),
+    ("level='L9'", "level must be one of"), ("level='L1'", 'serves the levels "debug" and "L0"'), ("level='mix'", 'serves the levels "debug" and "L0"'), ("level='L2'", '"debug" and "L0"'), ("level='debug', task='acc_check'", '"statistics" or "tensor"'),
     ("level='debug', step=[1.5]", "must be an integer or string"), ("level='debug', step=[True]", "must be an integer or string"),
     ("level='debug', step='1'", "should be a list"), ("level='debug', step=['6-4']", "must end above"), ("level='debug', step=[-1]", "between 0 and 1000000"),
     ("level='debug', step=['1-2-3']", "a number or a range"), ("'missing.json'", "does not exist"), ("'bad.json'", "is not JSON"), ("'c.txt'", "not a .json file"),

@@ -1,8 +1,10 @@
-"""The same script under mindstudio-probe 26.2.0 and under tensortap: debug.json key by key, every .pt, and its compare."""
+"""The same script under mindstudio-probe 26.2.0 and under tensortap: debug.json and, at level L0, dump.json key by key,
+construct.json, stack.json, every .pt, and its compare."""
 import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = pathlib.Path(__file__).with_name("differential_script.py")
+MODULES = pathlib.Path(__file__).with_name("differential_modules_script.py")
 BENCH = ROOT / ".venv-bench/bin/python"
 
 
@@ -27,13 +30,24 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> None:
     if reason:
         print(reason)
         pytest.skip(reason)
-    dump = run(tmp_path_factory.mktemp("exact") / "theirs", True, config("tensor"))
-    for name, path in tree(dump).items():
-        if name.endswith(".pt"):
-            EXACT[f"{name.split('/')[0]}/{path.name[:-3]}"] = torch.load(path, weights_only=True)
+    for script in (SCRIPT, MODULES):
+        level = "debug" if script is SCRIPT else "L0"
+        dump = run(tmp_path_factory.mktemp("exact") / "theirs", True, config("tensor", level=level), script=script)
+        for name, path in tree(dump).items():
+            if path.name in ("debug.json", "dump.json"):
+                keep_exact(json.loads(path.read_text())["data"], name.split("/")[0] + "/", path.parent)
 
 
-def run(where: pathlib.Path, theirs: bool, config: dict[str, Any], ranks: int = 0) -> pathlib.Path:
+def keep_exact(value: Any, where: str, directory: pathlib.Path) -> None:
+    """The tensors of a run by their place in the JSON."""
+    if isinstance(value, dict) and "data_name" in value:
+        EXACT[where] = torch.load(directory / "dump_tensor_data" / value["data_name"], weights_only=True)
+    elif isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            keep_exact(item, f"{where}{'' if where.endswith('/') else '.'}{key}", directory)
+
+
+def run(where: pathlib.Path, theirs: bool, config: dict[str, Any], ranks: int = 0, script: pathlib.Path = SCRIPT) -> pathlib.Path:
     where.mkdir()
     (where / "config.json").write_text(json.dumps(config))
     launch = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_port=0"] if ranks else []
@@ -42,7 +56,7 @@ def run(where: pathlib.Path, theirs: bool, config: dict[str, Any], ranks: int = 
     python = [str(BENCH)] if theirs else [sys.executable, "-m", "tensortap.compat"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("TENSORTAP")}
     env.update(OMP_NUM_THREADS="1", PYTHONPATH="")
-    command = [*python, *launch, str(SCRIPT), "config.json"]
+    command = [*python, *launch, str(script), "config.json"]
     done = subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return where / "dump"
@@ -113,12 +127,24 @@ def raw(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
+def beside(theirs: pathlib.Path, ours: pathlib.Path) -> None:
+    """construct.json and stack.json: as text, but for where torch is installed."""
+    def normal(path: pathlib.Path) -> Any:
+        text = path.read_text()
+        return re.sub(r"File [^,\n]*/site-packages/", "File ", text)
+
+    assert json.loads(normal(theirs)) == json.loads(normal(ours))
+    assert normal(theirs) == normal(ours)
+
+
 def compare(theirs: pathlib.Path, ours: pathlib.Path) -> tuple[int, int]:
     left, right = tree(theirs), tree(ours)
     assert sorted(left) == sorted(right)
     values = tensors = 0
     for name in left:
-        if name.endswith("debug.json"):
+        if name.endswith(("construct.json", "stack.json")):
+            beside(left[name], right[name])
+        elif name.endswith(".json"):
             a, b = (json.loads(path.read_text()) for path in (left[name], right[name]))
             if a["dump_data_dir"]:
                 a["dump_data_dir"], b["dump_data_dir"] = (
@@ -182,3 +208,62 @@ def test_asynchronous(tmp_path: pathlib.Path) -> None:
                     loaded["data"][key] = other["data"][key]
             path.write_text(json.dumps(loaded))
     compare(theirs, ours)
+
+
+# ------------------------------------------------------------------------------------------------------------ level L0
+
+
+def modules(tmp_path: pathlib.Path, settings: dict[str, Any], ranks: int = 0) -> tuple[pathlib.Path, int, int]:
+    theirs = run(tmp_path / "theirs", True, settings, ranks, MODULES)
+    ours = run(tmp_path / "ours", False, settings, ranks, MODULES)
+    return ours, *compare(theirs, ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "mode"), [("statistics", "statistics"), ("statistics", "md5"), ("tensor", "statistics"), ("tensor", "md5")])
+def test_modules(tmp_path: pathlib.Path, task: str, mode: str) -> None:
+    ours, values, tensors = modules(tmp_path, config(task, mode, level="L0"))
+    assert values > 60 and (tensors > 200) == (task == "tensor")
+    assert {path.name for path in tree(ours).values() if path.suffix == ".json"} == {"dump.json", "construct.json", "stack.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data_mode", [["forward"], ["backward"], ["input"], ["output"], ["forward", "output"], ["backward", "input"], ["forward", "backward", "output"]])
+def test_modules_data_mode(tmp_path: pathlib.Path, data_mode: list[str]) -> None:
+    settings = config("tensor", level="L0", tensor={"data_mode": data_mode})
+    assert modules(tmp_path, settings)[2] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [
+    {"list": ["body", "Split"]},
+    {"list": ["Module.body.0.Linear.backward"]},
+    {"list": ["Module.body.0.Linear.forward.0"]},
+    {"scope": ["Module.body.1.ReLU.forward.0", "Module.split.Split.forward.0"]},
+    {"scope": ["Module.twice.Linear.backward.1", "Module.body.2.0.Linear.backward.0"], "list": ["Linear"]},
+    {"scope": ["Module.body.2.Sequential.forward.0", "Module.drop.Dropout.forward.0"], "data_mode": ["output"]},
+])
+def test_modules_filters(tmp_path: pathlib.Path, part: dict[str, Any]) -> None:
+    assert modules(tmp_path, config("statistics", level="L0", statistics=part))[1] > 2
+
+
+@pytest.mark.slow
+def test_modules_steps_and_extra_info(tmp_path: pathlib.Path) -> None:
+    ours, values, _ = modules(tmp_path, config("statistics", level="L0", step=["1-2"], extra_info=False))
+    assert values > 20
+    assert {path.split("/")[0] for path in tree(ours)} == {"step1", "step2"}
+    assert {path.name for path in tree(ours).values()} == {"dump.json"}
+
+
+@pytest.mark.slow
+def test_modules_of_two_ranks_and_compare(tmp_path: pathlib.Path) -> None:
+    ours, _, _ = modules(tmp_path, config("tensor", level="L0"), ranks=2)
+    assert {path.split("/")[1] for path in tree(ours)} == {"rank0", "rank1"}
+    command = [str(BENCH.with_name("msprobe")), "compare", "-tp", str(ours / "step0"), "-gp", str(tmp_path / "theirs/dump/step0"), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    tables = sorted((tmp_path / "out").rglob("*.csv"))
+    assert len(tables) == 2, done.stdout[-3000:]
+    for table in tables:
+        text = table.read_text()
+        assert "Module.first.Linear.forward.0.input.0" in text and "error" not in text.lower().replace("error_", "")

@@ -34,7 +34,7 @@ __attribute__((unused)) static char *read_text(const char *dir, const char *rela
 /* A saved leaf, ready to be made an entry. */
 typedef struct test_entry {
     tap_entry_type type;
-    const char *name, *path, *file, *type_name, *placements; /* path structured */
+    const char *name, *path, *file, *type_name, *placements, *suffix; /* path structured */
     tap_kind kind;
     tap_value_type value_type;
     unsigned flags;
@@ -52,7 +52,7 @@ __attribute__((unused)) static tap_entry *make_entry(const test_entry *from, con
     tap_meta meta = {.shape = NULL};
     const char *texts[TAP_META_END] = {[TAP_META_NAME] = from->name, [TAP_META_FILE] = from->file,
         [TAP_META_TYPE_NAME] = from->type_name, [TAP_META_PATH] = from->path,
-        [TAP_META_PLACEMENTS] = from->placements};
+        [TAP_META_PLACEMENTS] = from->placements, [TAP_META_SUFFIX] = from->suffix};
     for (int tag = 1; tag < TAP_META_END; tag++)
         if (texts[tag]) {
             meta.text[tag] = texts[tag];

@@ -1,7 +1,7 @@
 """PrecisionDebugger at level "debug" (single-point save), for any framework; what each one adds is in its own module.
 
-Every save goes through a recorder of layout "msprobe", one a directory and rank, whose writer keeps debug.json whole
-also when this process is killed.
+Every save goes through a recorder of layout "msprobe" ("msprobe_modules" at level L0), one a directory and rank, whose
+writer keeps debug.json (dump.json) whole also when this process is killed.
 """
 
 from __future__ import annotations
@@ -72,11 +72,21 @@ def put(recorder: _recording.Recorder, value: Any, name: str, step: int, call: i
         _paths.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
 
 
+def put_shape(recorder: _recording.Recorder, shape: Shape, name: str, step: int, call: int, **more: Any) -> None:
+    """Save a value that was walked."""
+    if shape.cut:
+        _paths.say_once("deep", f"{name} is nested deeper than 400 levels; what lies deeper is left out")
+    put(recorder, shape.value, name, step, call, **more)
+    for path, part in reversed(shape.pieces):
+        put(recorder, part, name, step, call, path=path, **more)
+
+
 class Debugger:
     """Saves single values, their statistics and gradients, as msprobe does at level "debug". One a process."""
 
     _instance: ClassVar[Any] = None
     framework: ClassVar[str]
+    levels: ClassVar[tuple[str, ...]] = ("debug",)
 
     def __new__(
         cls, config_path: Any = None, task: Any = None, dump_path: Any = None, level: Any = None, step: Any = None
@@ -94,7 +104,7 @@ class Debugger:
 
     def _start(self, given: tuple[Any, ...]) -> None:
         self._given = given
-        self._settings = read(*given)
+        self._settings = self._read()
         self._hot = self._settings.dump_enable is not None
         self._enabled = self._settings.dump_enable is not False
         self._signature = self._look()
@@ -103,6 +113,13 @@ class Debugger:
         self._recorders: dict[int | None, _recording.Recorder] = {}
         self._recorder: _recording.Recorder | None = None  # of this step
         self._ready = False
+        self._rank_id: int | None = None  # given to start
+
+    def _read(self) -> Settings:
+        settings = read(*self._given)
+        if settings.level not in self.levels:
+            raise invalid(f'level {settings.level} is not served with {self.framework}; use level "debug"')
+        return settings
 
     @property
     def settings(self) -> Settings:
@@ -142,6 +159,9 @@ class Debugger:
 
     def _save(self, variable: Any, name: str, backward: bool, hooks: bool) -> tuple[int, int]:
         """Returns step and call, (-1, 0) when nothing was wanted."""
+        if self._settings.level != "debug":
+            _paths.say_once("level", f'{name} was not saved: save is for level "debug", not {self._settings.level}')
+            return -1, 0
         step = self._loop + self._init_step
         if not self._enabled or (self._settings.steps and step not in self._settings.steps):
             return -1, 0
@@ -152,13 +172,9 @@ class Debugger:
         if recorder is None:
             return -1, 0
         shape = Shape(variable)
-        if shape.cut:
-            _paths.say_once("deep", f"{name} is nested deeper than 400 levels; what lies deeper is left out")
         call = self._counts.get(name, 0)
         self._counts[name] = call + 1
-        put(recorder, shape.value, name, step, call)
-        for path, part in reversed(shape.pieces):
-            put(recorder, part, name, step, call, path=path)
+        put_shape(recorder, shape, name, step, call)
         if backward:
             self._announce(recorder, shape, name, step, call, hooks)
         return step, call
@@ -179,14 +195,14 @@ class Debugger:
 
     def _open(self, step: int) -> _recording.Recorder | None:
         """The recorder of this process's rank, None when it is not wanted."""
-        rank = self.rank()
+        rank = self.rank() if self._rank_id is None else self._rank_id
         known = rank if rank is not None else int(os.environ.get("RANK") or 0)
         if self._settings.ranks and known not in self._settings.ranks:
             return None
         recorder = self._recorders.get(rank)
         if recorder is None or recorder.closed:
             options = {
-                "layout": "msprobe",
+                "layout": "msprobe" if self._settings.level == "debug" else "msprobe_modules",
                 "framework": self.framework,
                 "keep": "both" if self._settings.task == "tensor" else "stats",
                 "rank": known,
@@ -208,6 +224,7 @@ class Debugger:
         """End the step; counting starts again."""
         with _lock:
             self = cls._get()
+            self._pause()
             self._go_to(self._loop + 1)
             self._reload()
 
@@ -235,15 +252,31 @@ class Debugger:
     def start(
         cls, model: Any = None, token_range: Any = None, rank_id: Any = None, scheduled_tokens: Any = None
     ) -> None:
-        """Nothing at level "debug", except that a changed configuration is taken up."""
+        """At level L0 modules are watched from here on; else only a changed configuration is taken up."""
         with _lock:
-            cls._get()._reload()
+            self = cls._get()
+            self._reload()
+            if self._settings.level != "debug":
+                if token_range is not None or scheduled_tokens is not None:
+                    _paths.say_once("tokens", "token_range and scheduled_tokens have no effect: everything is dumped")
+                if rank_id is not None and (not isinstance(rank_id, int) or isinstance(rank_id, bool) or rank_id < 0):
+                    raise invalid(f"rank_id must be an integer from 0, not {rank_id!r}")
+                self._rank_id = rank_id if rank_id is not None else self._rank_id
+                self._watch(model)
 
     @classmethod
     def stop(cls) -> None:
-        """Nothing at level "debug", except that a changed configuration is taken up."""
+        """At level L0 modules are not watched any more, and dump.json is whole."""
         with _lock:
-            cls._get()._reload()
+            self = cls._get()
+            self._pause()
+            self._reload()
+
+    def _watch(self, model: Any) -> None:
+        """Start to watch the modules of a model."""
+
+    def _pause(self) -> None:
+        """Stop watching."""
 
     # --------------------------------------------------------------------------------------------------- hot switch
 
@@ -265,15 +298,17 @@ class Debugger:
         self._signature = now
         before = self._settings
         try:
-            self._settings = read(*self._given)
+            self._settings = self._read()
         except (MsprobeException, FileCheckException, OSError) as error:
             self._enabled = False
+            self._pause()
             _core.say(f"{self._given[0]} was changed and cannot be read, so saving stops until it can: {error}")
             return
         if self._settings.dump_enable is not None:
             self._enabled = self._settings.dump_enable
         self._ready = False
-        if (before.task, before.dump_path, before.asynchronous, before.checksum) != (
+        if (before.level, before.task, before.dump_path, before.asynchronous, before.checksum) != (
+            self._settings.level,
             self._settings.task,
             self._settings.dump_path,
             self._settings.asynchronous,

@@ -12,7 +12,14 @@ __all__ = ["FileCheckException", "MsprobeException"]
 
 TASKS = ("tensor", "statistics", "acc_check", "structure", "diff_check", "exception_dump", "nan_check")
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
-_SUPPORTED = 'tensortap.compat serves level "debug" with task "statistics" or "tensor"'
+_SUPPORTED = 'tensortap.compat serves the levels "debug" and "L0" with task "statistics" or "tensor"'
+# of level L0, and what to do without them
+_REFUSED = {
+    "tensor_list": 'use task "tensor" with "list"',
+    "slice": "leave it out and cut the tensors when they are read",
+    "request_id": "leave it out",
+    "bench_path": "leave it out and run msprobe compare on the two dumps",
+}
 # what stands in debug.json, as the recorder's option
 SUMMARY_MODES = {"statistics": "", "md5": "crc32", "xor": "xor"}
 _MOST = 1_000_000
@@ -79,6 +86,19 @@ class Settings:
     asynchronous: bool
     checksum: str  # of SUMMARY_MODES
     dump_enable: bool | None
+    level: str
+    names: tuple[str, ...]  # "list": parts of the names that are wanted
+    scope: tuple[str, ...]  # none, or the first and the last name that is wanted
+    data_mode: frozenset[str]
+    extra_info: bool
+
+    def takes(self, direction: str, side: str) -> bool:
+        """Is this wanted by data_mode? direction: forward or backward, side: input or output."""
+        modes = self.data_mode
+        return all(
+            "all" in modes or wanted in modes or not modes & pair
+            for wanted, pair in ((direction, {"forward", "backward"}), (side, {"input", "output"}))
+        )
 
 
 def _is_int(value: Any) -> bool:
@@ -169,9 +189,10 @@ def _texts(what: str, value: Any) -> None:
         raise invalid(f"{what} is invalid, it should be a list of str")
 
 
-def _summary_mode(task: str, part: Any) -> str:
+def _part(task: str, part: Any) -> dict[str, Any]:
+    """The settings of a task."""
     if part is None:
-        return "statistics"
+        return {}
     if not isinstance(part, dict):
         raise invalid(f"{task} is invalid, it should be an object")
     for key in ("scope", "list", "tensor_list", "data_mode"):
@@ -179,7 +200,26 @@ def _summary_mode(task: str, part: Any) -> str:
     modes = set(part.get("data_mode") or ["all"])
     if modes - {"all", "input", "output", "forward", "backward"} or ("all" in modes and len(modes) > 1):
         raise invalid(f"{task}.data_mode is invalid: {part.get('data_mode')}")
-    return _one_of(f"{task}.summary_mode", part.get("summary_mode") or "statistics", tuple(SUMMARY_MODES))
+    _one_of(f"{task}.summary_mode", part.get("summary_mode") or "statistics", tuple(SUMMARY_MODES))
+    return part
+
+
+def _check_modules(task: str, part: dict[str, Any], loaded: dict[str, Any]) -> None:
+    """What level L0 takes of them."""
+    for key, instead in _REFUSED.items():
+        if part.get(key):
+            raise invalid(f"{task}.{key} is not served at level L0 by tensortap.compat: {instead}")
+    if "load" in loaded:
+        raise invalid("load is not served by tensortap.compat: leave it out")
+    for name in part.get("list") or ():
+        if name.startswith("name-regex("):
+            raise invalid(f"{task}.list takes parts of names, not {name}; give what the names have in common")
+    scope = part.get("scope") or []
+    if scope and len(scope) != 2:
+        raise invalid(f"{task}.scope must be the first and the last name, not {len(scope)} names")
+    for name in scope:
+        if not re.fullmatch(r"Module\..*\.(forward|backward)\.\d+", name):
+            raise invalid(f'{task}.scope takes names such as "Module.layer.Linear.forward.0", not "{name}"')
 
 
 def read(config_path: Any, task: Any, dump_path: Any, level: Any, step: Any) -> Settings:
@@ -202,16 +242,24 @@ def read(config_path: Any, task: Any, dump_path: Any, level: Any, step: Any) -> 
         raise invalid(f"dump_path must be a str, not {where!r}")
     if loaded.get("precision", "low") not in ("low", "high"):
         raise invalid(f'precision must be "low" or "high", not {loaded["precision"]!r}')
-    _is_bool("extra_info", loaded.get("extra_info", True))
+    extra_info = _is_bool("extra_info", loaded.get("extra_info", True))
     enable = loaded.get("dump_enable")
-    if level != "debug" or task not in ("statistics", "tensor"):
+    if level not in ("debug", "L0") or task not in ("statistics", "tensor"):
         raise invalid(f"level {level} with task {task}: {_SUPPORTED}")
+    part = _part(task, loaded.get(task))
+    if level == "L0":
+        _check_modules(task, part, loaded)
     return Settings(
         task=task,
         dump_path=where,
         ranks=frozenset(numbers(loaded.get("rank"), "rank")),
         steps=frozenset(numbers(step if step is not None else loaded.get("step"), "step")),
         asynchronous=_is_bool("async_dump", loaded.get("async_dump", False)),
-        checksum=SUMMARY_MODES[_summary_mode(task, loaded.get(task))],
+        checksum=SUMMARY_MODES[part.get("summary_mode") or "statistics"],
         dump_enable=None if enable is None else _is_bool("dump_enable", enable),
+        level=level,
+        names=tuple(part.get("list") or ()),
+        scope=tuple(part.get("scope") or ()),
+        data_mode=frozenset(part.get("data_mode") or ["all"]),
+        extra_info=extra_info,
     )

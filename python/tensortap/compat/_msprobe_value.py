@@ -43,9 +43,10 @@ def _array_type() -> Any:
 
 
 class Shape:
-    """A value, walked once."""
+    """A value, walked once. ``objects``: what is no data is shown by its repr, else it is None."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, objects: bool = True) -> None:
+        self._objects = objects
         self.pieces: list[tuple[str, Any]] = []  # parts deeper than one call takes, by path
         self.gradients: list[Leaf] = []
         self.mirror_pieces: list[tuple[str, Any]] = []
@@ -110,10 +111,10 @@ class Shape:
             if key != "device" or isinstance(value, str):
                 return _text(str(value), _CONTAINERS_KEYS[key])
             return _named(int, "torch.device")(value)
-        return _plain(value)
+        return _plain(value, self._objects)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, objects: bool) -> Any:
     if value is None or type(value) in (bool, int, float, str, complex):
         return value
     numpy = sys.modules.get("numpy")
@@ -140,4 +141,4 @@ def _plain(value: Any) -> Any:
         return _text(f"{value.type}:{value.index}", "torch.device")
     if _is(value, "torch", "dtype"):
         return _text(str(value), "torch.dtype")
-    return _text(repr(value), name)
+    return _text(repr(value), name) if objects else None

@@ -14,6 +14,7 @@ from . import _paths
 from ._msprobe import GONE, SLOT, Debugger, Hook, lock, put
 from ._msprobe import seed as seed_python
 from ._msprobe_config import FileCheckException, MsprobeException
+from ._msprobe_modules import Modules
 from ._msprobe_value import Shape
 
 __all__ = ["FileCheckException", "MsprobeException", "PrecisionDebugger", "seed_all"]
@@ -28,10 +29,13 @@ def _rank() -> int | None:
 
 
 class PrecisionDebugger(Debugger):
-    """Saves single values, their statistics and gradients, as msprobe does at level "debug". One a process."""
+    """Saves single values, their statistics and gradients, as msprobe does at level "debug", and at level L0 what goes
+    into and comes out of modules. One a process."""
 
     framework = "pytorch"
+    levels = ("debug", "L0")
     rank = staticmethod(_rank)
+    _modules: Modules | None = None  # of level L0
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
@@ -47,6 +51,27 @@ class PrecisionDebugger(Debugger):
         """Have the hook called with the gradient of a tensor."""
         hook.leaf = tensor.is_leaf
         hook.handle = tensor.register_hook(hook)
+
+    def _watch(self, model: Any) -> None:
+        if self._modules is None:
+            self._modules = Modules()
+        step = self._loop + self._init_step
+        self._modules.hook(model)
+        if not self._enabled or (self._settings.steps and step not in self._settings.steps):
+            return
+        try:
+            self._modules.start(self._settings, self._open(step), step)
+        except Exception as error:
+            _paths.say_once("msprobe", f"modules are not dumped: {error.args[0] if error.args else error}")
+
+    def _pause(self) -> None:
+        if self._modules is not None:
+            self._modules.stop()
+
+    def _go_to(self, loop: int) -> None:
+        super()._go_to(loop)
+        if self._modules is not None:
+            self._modules.forget()
 
 
 # ------------------------------------------------------------------------------------------------------ compiled code
