@@ -36,6 +36,15 @@ static bool chain_takes(const tap_graph *graph, const tap__node *node)
     return tap__pw_supports(&call);
 }
 
+/* Only graph inputs are written into, and not from their own memory. */
+static bool can_assign(const tap_graph *graph, const tap__node *node)
+{
+    const tap__source *src = &node->sources[0], *into = &node->sources[TAP__ASSIGN_INTO];
+    return into->kind == TAP__SOURCE_VALUE && graph->values[into->value].node < 0 &&
+           (src->kind != TAP__SOURCE_VALUE || src->value == into->value ||
+            !tap__may_share(graph, src->value, into->value));
+}
+
 static void find_native(tap_engine *engine)
 {
     const tap_graph *graph = engine->graph;
@@ -43,7 +52,8 @@ static void find_native(tap_engine *engine)
         const tap__node *node = &graph->nodes[n];
         tap_op_kind kind = node->op->kind;
         engine->native[n] = kind == TAP_OP_VIEW || kind == TAP_OP_KERNEL ||
-                            (kind == TAP_OP_POINTWISE && chain_takes(graph, node));
+                            (kind == TAP_OP_POINTWISE && chain_takes(graph, node) &&
+                             (!tap__assigns(node) || can_assign(graph, node)));
     }
 }
 

@@ -274,7 +274,7 @@ static tap_status run_native(tap_frame *frame, const tap__step *step, tap_error 
     if (alone)
         host->work(frame->user, frame, true);
     if (step->kind == TAP__STEP_CHAIN)
-        tap__pw_run(step->chain, frame->pointers);
+        status = tap__pw_run(step->chain, frame->pointers, err);
     else
         status = step->call->op->kernel->run(step->call, frame->pointers, err);
     if (alone)

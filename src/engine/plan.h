@@ -87,6 +87,15 @@ typedef struct tap__planning {
     int32_t *made_by;        /* per value: step; -1: given */
 } tap__planning;
 
+/* A node that writes into a graph input, and which of its sources that is. */
+enum { TAP__ASSIGN_INTO = 1 };
+static inline bool tap__assigns(const tap__node *node)
+{
+    return node->op->code == TAP_PW_Assign && node->op->kind == TAP_OP_POINTWISE;
+}
+/* Whether a value may be in the memory of the graph input `into`. */
+bool tap__may_share(const tap_graph *graph, int32_t value, int32_t into);
+
 tap_status tap__plan_steps(tap__planning *self, tap_error *err);
 tap_status tap__plan_memory(tap__planning *self, tap_error *err);
 /* Bytes from its first to its last element, rounded up for the arena. */

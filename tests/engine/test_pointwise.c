@@ -165,7 +165,7 @@ static void run_chain(chain *c, int threads, void *const *data)
                                       &program, &err);
     if (status != TAP_OK)
         fail_msg("%s", err.message);
-    tap__pw_run(program, data);
+    assert_int_equal(tap__pw_run(program, data, &err), TAP_OK);
     tap__pw_free(program);
 }
 

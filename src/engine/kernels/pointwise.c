@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -530,6 +531,7 @@ typedef struct run {
     const tap__pw *p;
     void *const *data;
     uint32_t aliased; /* loads whose memory is stored to: never used in place */
+    _Atomic(const char *) *by_zero; /* the name of a node that divided by zero */
 } run;
 
 typedef struct frame {
@@ -628,6 +630,26 @@ static void start_frame(const tap__pw *p, frame *f, char *memory)
     }
 }
 
+static bool has_zero(const char *block, size_t size, int64_t n)
+{
+    bool found = false;
+#define X(bytes, type)                                                                                               \
+    for (int64_t i = 0; size == bytes && i < n; i++)                                                                 \
+        found |= ((const type *)(const void *)block)[i] == 0;
+    X(1, int8_t) X(2, int16_t) X(4, int32_t) X(8, int64_t)
+#undef X
+    return found;
+}
+
+/* n: elements of the block that are data. */
+static void run_instruction(const run *r, const frame *f, int index, int64_t n, int64_t padded)
+{
+    const tap__pw_step *step = &r->p->steps[index];
+    if (step->divides && has_zero(f->slots[step->src[1]], tap__pw_type_size(r->p->slots[step->src[1]].type), n))
+        atomic_store(r->by_zero, step->divides);
+    step->fn(step, f->slots, padded);
+}
+
 static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool load_all)
 {
     const tap__pw *p = r->p;
@@ -653,7 +675,7 @@ static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool loa
     int next = 0;
     for (int s = -1; s < p->nsteps; s++) {
         if (s >= 0)
-            p->steps[s].fn(&p->steps[s], f->slots, padded);
+            run_instruction(r, f, s, n, padded);
         for (; next < p->nstores && p->stores[next].after == s; next++)
             if (!p->stores[next].direct || !full)
                 store_block(p, &p->stores[next], r->data[p->stores[next].address], f, first, n);
@@ -732,7 +754,7 @@ static void run_tile(const run *r, frame *f, int64_t tile)
     int next = 0;
     for (int s = -1; s < p->nsteps; s++) {
         if (s >= 0)
-            p->steps[s].fn(&p->steps[s], f->slots, padded);
+            run_instruction(r, f, s, n, padded);
         for (; next < p->nstores && p->stores[next].after == s; next++) {
             const operand *at = &p->stores[next];
             int64_t offset = tile_offset(at, row, column, outer, p->nouter);
@@ -751,26 +773,35 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
         run_tile(r, &f, tile);
 }
 
-void tap__pw_run(const tap__pw *p, void *const *data)
+static void run_all(run *r)
 {
-    run r = {.p = p, .data = data};
-    if (p->count == 0)
-        return;
-    for (int i = 0; i < p->nloads; i++)
-        for (int k = 0; k < p->nstores; k++)
-            if (data[i] == data[p->nloads + k])
-                r.aliased |= 1u << i;
+    const tap__pw *p = r->p;
     if (!p->tiled) {
         int64_t blocks = (p->count + p->block - 1) / p->block;
         if (blocks <= p->grain)
-            run_blocks(&r, 0, blocks);
+            run_blocks(r, 0, blocks);
         else
-            tap__parallel(&p->threads, blocks, p->grain, run_blocks, &r);
+            tap__parallel(&p->threads, blocks, p->grain, run_blocks, r);
         return;
     }
     int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) *
                     ((p->rows + p->tile_rows - 1) / p->tile_rows);
     for (int d = 0; d < p->nouter; d++)
         tiles *= p->outer_size[d];
-    tap__parallel(&p->threads, tiles, p->grain, run_tiles, &r);
+    tap__parallel(&p->threads, tiles, p->grain, run_tiles, r);
+}
+
+tap_status tap__pw_run(const tap__pw *p, void *const *data, tap_error *err)
+{
+    _Atomic(const char *) by_zero = NULL;
+    run r = {.p = p, .data = data, .by_zero = &by_zero};
+    if (p->count == 0)
+        return TAP_OK;
+    for (int i = 0; i < p->nloads; i++)
+        for (int k = 0; k < p->nstores; k++)
+            if (data[i] == data[p->nloads + k])
+                r.aliased |= 1u << i;
+    run_all(&r);
+    const char *node = atomic_load(&by_zero);
+    return node ? tap_fail(err, TAP_E_UNSUPPORTED, "ZeroDivisionError: %s divides an integer by zero", node) : TAP_OK;
 }

@@ -43,6 +43,7 @@ struct tap__pw_step {
     tap__pw_fn fn;
     const void *const *math; /* SLEEF's functions for the type it computes in */
     uint16_t dst, src[TAP_PW_MAX_SRC];
+    const char *divides;     /* the node that fails where an integer of src[1] is zero; NULL: none does */
     struct {
         int64_t i;
         double f;
