@@ -21,6 +21,7 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
+from ._decompositions import decompositions
 from ._engine_options import Options
 from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
@@ -489,7 +490,7 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: A
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=dict(_converters),
+        decompositions={**decompositions(), **_converters},
         keep_inference_input_mutations=True,
     )(gm, example_inputs)
 
