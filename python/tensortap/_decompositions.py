@@ -71,10 +71,33 @@ def _foreach() -> dict[Any, Callable[..., Any]]:
     return found
 
 
+def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    """A mask is the places where it is set."""
+    if all(index is None or index.dtype not in (torch.bool, torch.uint8) for index in indices):
+        return NotImplemented
+    places: list[torch.Tensor | None] = []
+    for index in indices:
+        masks = index is not None and index.dtype in (torch.bool, torch.uint8)
+        places.extend(index.nonzero().unbind(1) if masks and index is not None else [index])
+    return aten.index.Tensor(x, places)
+
+
+def _median(one: Any) -> Callable[..., Any]:
+    def of_all(x: torch.Tensor) -> Any:
+        return NotImplemented if x.numel() == 0 else one(x.reshape(-1), 0)[0]
+
+    return of_all
+
+
 @functools.cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """By overload."""
     known = get_decompositions([
         aten._prelu_kernel_backward, aten.glu, aten.glu_backward, aten.log_sigmoid_forward,
     ])  # fmt: skip
-    return {**known, **_foreach()}
+    ours = {
+        aten.index.Tensor: _index,
+        aten.median.default: _median(aten.median.dim),
+        aten.nanmedian.default: _median(aten.nanmedian.dim),
+    }
+    return {**known, **ours, **_foreach()}

@@ -85,7 +85,22 @@ static bool is_reached(const tap__value *value, const bool *have)
     return true;
 }
 
-/* A node whose results have sizes nobody knows before it ran is the host's, and ends its segment. */
+/* Whether an operator of ours can tell the only size that is not known, from inputs that are. `now` and `have` are then
+ * what is known behind it. */
+static bool can_count(const tap_graph *graph, const tap__node *node, bool *now, bool *have)
+{
+    if (!node->op->count || tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0]) < 0)
+        return false;
+    for (int32_t i = 0; i < node->nsources; i++)
+        if (node->sources[i].kind != TAP__SOURCE_VALUE || !is_reached(&graph->values[node->sources[i].value], have))
+            return false;
+    now[tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0])] = true;
+    tap__syms_reach(&graph->syms, now, have);
+    return is_reached(&graph->values[node->first_value], have);
+}
+
+/* Where a size depends on data the graph is cut: before a node that is counted, or behind one that the host runs to
+ * see what comes. */
 static tap_status find_segments(tap_engine *engine, tap_error *err)
 {
     const tap_graph *graph = engine->graph;
@@ -110,14 +125,19 @@ static tap_status find_segments(tap_engine *engine, tap_error *err)
             reached = reached && is_reached(&graph->values[node->first_value + i], have);
         if (reached)
             continue;
+        if (engine->native[n] && can_count(graph, node, now, have)) {
+            engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n, .counts = n};
+            first = n;
+            continue;
+        }
         engine->native[n] = false;
         for (int32_t i = 0; i < node->nvalues; i++)
             learn_symbols(graph, &graph->values[node->first_value + i], now);
         tap__syms_reach(syms, now, have);
-        engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n + 1};
+        engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n + 1, .counts = -1};
         first = n + 1;
     }
-    engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = graph->nnodes};
+    engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = graph->nnodes, .counts = -1};
     tap__free(now);
     tap__free(have);
     return TAP_OK;

@@ -52,6 +52,7 @@ typedef struct tap__plan {
 
 typedef struct tap__segment {
     int32_t first, end; /* nodes */
+    int32_t counts;     /* the node after it, whose results are measured when these have run; -1: none */
     tap__plan *plans;
     int32_t nplans;
 } tap__segment;
