@@ -230,7 +230,7 @@ class _Reader:
 
     def call_function(self, node: torch.fx.Node) -> None:
         value = node.meta.get("val")
-        if isinstance(value, torch.SymBool) and node.users and all(self.margin(user) is not None for user in node.users):
+        if isinstance(value, torch.SymBool) and node.users and None not in map(self.margin, node.users):
             return  # said once more by the assertions
         if (margin := self.margin(node)) is not None:
             self.assertion(node, margin)

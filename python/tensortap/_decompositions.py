@@ -32,7 +32,7 @@ def _scaled(operator: Any, x: Any, a: Any, b: Any, value: Any, product: Callable
 
 
 def _each(operator: Any) -> Callable[..., list[Any]]:
-    """A call of a list operator as calls for each tensor: lists are taken apart, everything else goes to all of them."""
+    """A call of a list operator as calls for each tensor: lists are taken apart, all else is given to each."""
     name = operator._schema.name.removeprefix("aten::_foreach_")
     one = _EACH.get(name) or getattr(aten, name)
     arguments = operator._schema.arguments
@@ -122,7 +122,7 @@ def _in_float(x: torch.Tensor) -> torch.Tensor:
 
 
 def _sum_into(rows: int, index: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return aten.index_add(values.new_zeros((rows, *values.shape[1:])), 0, index, values)  # type: ignore[no-any-return]
+    return aten.index_add(values.new_zeros((rows, *values.shape[1:])), 0, index, values)
 
 
 def _largest(rows: torch.Tensor, bag: torch.Tensor, bags: int, indices: torch.Tensor) -> tuple[Any, Any]:

@@ -39,7 +39,7 @@ def test_zeros_with_a_sign_and_nan(engine: Engine) -> None:
     engine.check(lambda *xs: [x.nonzero() for x in xs], x, x.double(), x.bfloat16(), both, exact=True)
 
 
-@pytest.mark.parametrize("dtype", _DTYPES)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.complex64])
 def test_masked_select(engine: Engine, dtype: torch.dtype) -> None:
     xs = _inputs(dtype)
     masks = [torch.rand(x.shape) < 0.5 for x in xs]
