@@ -131,7 +131,8 @@ tap_status tap__count_nonzero(const tap__call *call, void *const *data, int64_t 
 static tap_status prepare_nonzero(tap__call *call, tap_error *err)
 {
     const tap__operand *out = &call->out[0];
-    return out->dtype == TAP_I64 && out->ndim == 2 && out->size[1] == call->in[0].ndim ? TAP_OK : tap__refuse(call, err);
+    bool fits = out->dtype == TAP_I64 && out->ndim == 2 && out->size[1] == call->in[0].ndim;
+    return fits ? TAP_OK : tap__refuse(call, err);
 }
 
 static tap_status run_nonzero(const tap__call *call, void *const *data, tap_error *err)

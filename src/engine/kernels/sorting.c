@@ -1,6 +1,6 @@
-/* sorting.c - sort, topk, median and searchsorted along one dimension. An element becomes an unsigned key whose order is the
- * element's (NaN above everything, -0 equal to 0, turned over for descending order) together with its place, so that
- * equal elements keep their order; long rows are sorted digit by digit, short ones by insertion. */
+/* sorting.c - sort, topk, median and searchsorted along one dimension. An element becomes an unsigned key whose order
+ * is the element's (NaN above everything, -0 equal to 0, turned over for descending order) together with its place, so
+ * that equal elements keep their order; long rows are sorted digit by digit, short ones by insertion. */
 #include "engine/kernels/move.h"
 #include "engine/kernels/number.h"
 #include "engine/kernels/offsets.h"
@@ -459,7 +459,8 @@ static tap_status prepare_median(tap__call *call, tap_error *err)
     int dim, ndim = 0;
     TAP_TRY(tap__dim_place(call, tap__call_attr(call, "dim")->i, in->ndim, &dim, err));
     int64_t length = in->ndim ? in->size[dim] : 1;
-    if (values->dtype != in->dtype || indices->dtype != TAP_I64 || !key_bits(in->dtype) || length > UINT32_MAX || length < 1)
+    if (values->dtype != in->dtype || indices->dtype != TAP_I64 || !key_bits(in->dtype) || length > UINT32_MAX ||
+        length < 1)
         return tap__refuse(call, err);
     for (int i = 0; i < in->ndim; i++)
         if (keepdim || i != dim)
