@@ -21,6 +21,7 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
+from ._decompositions import decompositions
 from ._engine_options import Options
 from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
@@ -64,6 +65,16 @@ def _onednn() -> str | None:
 
 
 _core.engine_onednn(_onednn())
+
+
+#: relations as integers that are not negative where they hold
+_MARGINS: dict[Any, Callable[[Any, Any], Any]] = {
+    sympy.Ge: lambda a, b: a - b,
+    sympy.Le: lambda a, b: b - a,
+    sympy.Gt: lambda a, b: a - b - 1,
+    sympy.Lt: lambda a, b: b - a - 1,
+    sympy.Eq: lambda a, b: -((a - b) ** 2),
+}
 
 
 class _Reader:
@@ -199,8 +210,31 @@ class _Reader:
             return False  # a symbol nobody has seen before is born here
         return self.size(value) is not None
 
+    def margin(self, node: Any) -> int | None:
+        """What is not negative when an assertion about sizes holds; None: it is not about known sizes alone."""
+        relation = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
+        if node.target is not torch.ops.aten._assert_scalar.default or not isinstance(relation, torch.SymBool):
+            return None
+        expr = relation.node.expr
+        if type(expr) not in _MARGINS or not expr.free_symbols <= self.symbols.keys():
+            return None
+        return self.expression(_MARGINS[type(expr)](*expr.args))
+
+    def assertion(self, node: torch.fx.Node, margin: int) -> None:
+        value, source = self.graph.integer(margin), _source(node)
+        message = str(node.args[1])
+        self.nodes.append((node.name, _require, source))
+        self.graph.call(
+            node.name, str(node.target), source, (("value", value),), (), 0, _require, (value, message), {}, False
+        )  # fmt: skip
+
     def call_function(self, node: torch.fx.Node) -> None:
         value = node.meta.get("val")
+        if isinstance(value, torch.SymBool) and node.users and None not in map(self.margin, node.users):
+            return  # said once more by the assertions
+        if (margin := self.margin(node)) is not None:
+            self.assertion(node, margin)
+            return
         if node.target is operator.getitem and isinstance(self.refs.get(node.args[0]), tuple):
             self.refs[node] = self.refs[node.args[0]][node.args[1]]
             return
@@ -236,6 +270,11 @@ class _Reader:
                 raise RuntimeError(
                     f"node {node.name}: a traced graph has no {node.op} nodes; compile the model with torch.compile"
                 )
+
+
+def _require(margin: int, message: str) -> None:
+    if margin < 0:
+        raise RuntimeError(message)
 
 
 def _returns_something(node: torch.fx.Node) -> bool:
@@ -489,7 +528,7 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: A
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=dict(_converters),
+        decompositions={**decompositions(), **_converters},
         keep_inference_input_mutations=True,
     )(gm, example_inputs)
 

@@ -36,6 +36,15 @@ static bool chain_takes(const tap_graph *graph, const tap__node *node)
     return tap__pw_supports(&call);
 }
 
+/* Only graph inputs are written into, and not from their own memory. */
+static bool can_assign(const tap_graph *graph, const tap__node *node)
+{
+    const tap__source *src = &node->sources[0], *into = &node->sources[TAP__ASSIGN_INTO];
+    return into->kind == TAP__SOURCE_VALUE && graph->values[into->value].node < 0 &&
+           (src->kind != TAP__SOURCE_VALUE || src->value == into->value ||
+            !tap__may_share(graph, src->value, into->value));
+}
+
 static void find_native(tap_engine *engine)
 {
     const tap_graph *graph = engine->graph;
@@ -43,7 +52,8 @@ static void find_native(tap_engine *engine)
         const tap__node *node = &graph->nodes[n];
         tap_op_kind kind = node->op->kind;
         engine->native[n] = kind == TAP_OP_VIEW || kind == TAP_OP_KERNEL ||
-                            (kind == TAP_OP_POINTWISE && chain_takes(graph, node));
+                            (kind == TAP_OP_POINTWISE && chain_takes(graph, node) &&
+                             (!tap__assigns(node) || can_assign(graph, node)));
     }
 }
 
@@ -75,7 +85,22 @@ static bool is_reached(const tap__value *value, const bool *have)
     return true;
 }
 
-/* A node whose results have sizes nobody knows before it ran is the host's, and ends its segment. */
+/* Whether an operator of ours can tell the only size that is not known, from inputs that are. `now` and `have` are then
+ * what is known behind it. */
+static bool can_count(const tap_graph *graph, const tap__node *node, bool *now, bool *have)
+{
+    if (!node->op->count || tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0]) < 0)
+        return false;
+    for (int32_t i = 0; i < node->nsources; i++)
+        if (node->sources[i].kind != TAP__SOURCE_VALUE || !is_reached(&graph->values[node->sources[i].value], have))
+            return false;
+    now[tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0])] = true;
+    tap__syms_reach(&graph->syms, now, have);
+    return is_reached(&graph->values[node->first_value], have);
+}
+
+/* Where a size depends on data the graph is cut: before a node that is counted, or behind one that the host runs to
+ * see what comes. */
 static tap_status find_segments(tap_engine *engine, tap_error *err)
 {
     const tap_graph *graph = engine->graph;
@@ -100,14 +125,19 @@ static tap_status find_segments(tap_engine *engine, tap_error *err)
             reached = reached && is_reached(&graph->values[node->first_value + i], have);
         if (reached)
             continue;
+        if (engine->native[n] && can_count(graph, node, now, have)) {
+            engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n, .counts = n};
+            first = n;
+            continue;
+        }
         engine->native[n] = false;
         for (int32_t i = 0; i < node->nvalues; i++)
             learn_symbols(graph, &graph->values[node->first_value + i], now);
         tap__syms_reach(syms, now, have);
-        engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n + 1};
+        engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = n + 1, .counts = -1};
         first = n + 1;
     }
-    engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = graph->nnodes};
+    engine->segments[engine->nsegments++] = (tap__segment){.first = first, .end = graph->nnodes, .counts = -1};
     tap__free(now);
     tap__free(have);
     return TAP_OK;

@@ -274,7 +274,7 @@ static tap_status run_native(tap_frame *frame, const tap__step *step, tap_error 
     if (alone)
         host->work(frame->user, frame, true);
     if (step->kind == TAP__STEP_CHAIN)
-        tap__pw_run(step->chain, frame->pointers);
+        status = tap__pw_run(step->chain, frame->pointers, err);
     else
         status = step->call->op->kernel->run(step->call, frame->pointers, err);
     if (alone)
@@ -326,6 +326,26 @@ static tap_status run_segment(tap_frame *frame, tap_error *err)
     return TAP_OK;
 }
 
+/* How big the results of a node will be: its inputs are there, and all held by the host. */
+static tap_status count_node(tap_frame *frame, int32_t index, tap_error *err)
+{
+    enum { MAX_INPUTS = 4 };
+    const tap_graph *graph = frame->engine->graph;
+    const tap__node *node = &graph->nodes[index];
+    tap__operand in[MAX_INPUTS];
+    void *data[MAX_INPUTS];
+    int64_t count = 0;
+    if (node->nsources > MAX_INPUTS)
+        return tap_fail(err, TAP_E_INTERNAL, "node %s: %d inputs are too many to count", node->name, (int)node->nsources);
+    for (int32_t i = 0; i < node->nsources; i++) {
+        in[i] = frame->plan->values[node->sources[i].value];
+        data[i] = frame->data[node->sources[i].value];
+    }
+    tap__call call = {.op = node->op, .name = node->name, .nin = node->nsources, .in = in, .threads = 1};
+    TAP_TRY(node->op->count(&call, data, &count, err));
+    return bind_symbol(frame, node->first_value, graph->values[node->first_value].size[0], count, err);
+}
+
 /* An input without elements may be left out: torch hands over nothing where a token of an effect stands in the graph. */
 static tap_status settle_input(tap_frame *frame, int32_t index, tap_error *err)
 {
@@ -345,6 +365,8 @@ tap_status tap_engine_run(tap_frame *frame, tap_error *err)
         for (int32_t i = 0; s == 0 && i < engine->graph->ninputs; i++)
             TAP_TRY(settle_input(frame, i, err));
         TAP_TRY(run_segment(frame, err));
+        if (engine->segments[s].counts >= 0)
+            TAP_TRY(count_node(frame, engine->segments[s].counts, err));
     }
     return TAP_OK;
 }

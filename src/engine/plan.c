@@ -174,6 +174,34 @@ static tap_status prepare_node(tap__planning *self, int32_t index, tap_error *er
 
 /* -------------------------------------------------------------------------------------------------- who holds what */
 
+/* Whose memory a value is in, as far as views and assignments tell. */
+static int32_t origin(const tap_graph *graph, int32_t value)
+{
+    for (;;) {
+        int32_t maker = graph->values[value].node;
+        const tap__node *node = maker < 0 ? NULL : &graph->nodes[maker];
+        int source = node && tap__assigns(node) ? TAP__ASSIGN_INTO : 0;
+        if (!node || (node->op->kind != TAP_OP_VIEW && !tap__assigns(node)) || node->nsources <= source ||
+            node->sources[source].kind != TAP__SOURCE_VALUE)
+            return value;
+        value = node->sources[source].value;
+    }
+}
+
+bool tap__may_share(const tap_graph *graph, int32_t value, int32_t into)
+{
+    int32_t from = origin(graph, value), maker = graph->values[from].node;
+    if (from == into)
+        return true;
+    if (maker < 0 || graph->nodes[maker].op->kind != TAP_OP_HOST)
+        return false;
+    const tap__node *node = &graph->nodes[maker]; /* what the host makes may be a view of what it was given */
+    for (int32_t i = 0; i < node->nuses; i++)
+        if (origin(graph, node->uses[i]) == into)
+            return true;
+    return false;
+}
+
 /* Which values the host must hold, and so which views it must make. Back to front: a view the host makes needs its
  * base held too. */
 static void find_boxed(tap__planning *self)
@@ -192,7 +220,7 @@ static void find_boxed(tap__planning *self)
             self->boxed[node->first_value + i] |= observed;
             held |= self->boxed[node->first_value + i];
         }
-        if (node->op->kind == TAP_OP_VIEW && held)
+        if ((node->op->kind == TAP_OP_VIEW || tap__assigns(node)) && held)
             self->plan->on_host[n] = true;
         if (self->plan->on_host[n])
             for (int32_t i = 0; i < node->nuses; i++)
@@ -208,9 +236,9 @@ static void find_roots(tap__planning *self)
         self->root[v] = v;
     for (int32_t n = self->first; n < self->end; n++) {
         const tap__node *node = &graph->nodes[n];
-        if (plan->on_host[n] || node->op->kind != TAP_OP_VIEW)
+        if (plan->on_host[n] || (node->op->kind != TAP_OP_VIEW && !tap__assigns(node)))
             continue;
-        int32_t from = node->sources[0].value;
+        int32_t from = node->sources[tap__assigns(node) ? TAP__ASSIGN_INTO : 0].value;
         const tap__value *base = &graph->values[from];
         int64_t base_item = tap_dtype_describe(base->dtype)->bytes;
         for (int32_t i = 0; i < node->nvalues; i++) {

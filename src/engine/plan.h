@@ -52,6 +52,7 @@ typedef struct tap__plan {
 
 typedef struct tap__segment {
     int32_t first, end; /* nodes */
+    int32_t counts;     /* the node after it, whose results are measured when these have run; -1: none */
     tap__plan *plans;
     int32_t nplans;
 } tap__segment;
@@ -86,6 +87,15 @@ typedef struct tap__planning {
     int32_t *last_use;       /* per root: number of the last step that reads it; -1: none; INT32_MAX: never ends */
     int32_t *made_by;        /* per value: step; -1: given */
 } tap__planning;
+
+/* A node that writes into a graph input, and which of its sources that is. */
+enum { TAP__ASSIGN_INTO = 1 };
+static inline bool tap__assigns(const tap__node *node)
+{
+    return node->op->code == TAP_PW_Assign && node->op->kind == TAP_OP_POINTWISE;
+}
+/* Whether a value may be in the memory of the graph input `into`. */
+bool tap__may_share(const tap_graph *graph, int32_t value, int32_t into);
 
 tap_status tap__plan_steps(tap__planning *self, tap_error *err);
 tap_status tap__plan_memory(tap__planning *self, tap_error *err);

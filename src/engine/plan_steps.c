@@ -2,7 +2,10 @@
  *
  * One chain is open at a time. A pointwise node joins it when it has the same sizes and reads the chain's results as
  * they are (a view of one would need it in memory). Kernels have no side effects, so one that does not read the chain
- * is put before it; a HostCall may have some, so it closes the chain. */
+ * is put before it; a HostCall may have some, so it closes the chain.
+ *
+ * A node that assigns is a store into a graph input: it joins a chain that reads this input only as it lies there, and
+ * what reads the input's memory after it comes after the chain. */
 #include "engine/plan.h"
 
 #include "base/status.h"
@@ -13,7 +16,7 @@ enum { MAX_CHAIN = 48 };
 
 typedef struct chain {
     int32_t nodes[MAX_CHAIN];
-    int count;
+    int count, assigns;
 } chain;
 
 typedef struct builder {
@@ -52,7 +55,7 @@ static bool needs_store(const builder *self, int32_t value, int from, int to)
 {
     const tap__planning *plan = self->plan;
     int inside = 0;
-    if (plan->boxed[value])
+    if (plan->boxed[value] || tap__assigns(&plan->graph->nodes[plan->graph->values[value].node]))
         return true;
     for (int i = from; i < to; i++) {
         const tap__node *node = &plan->graph->nodes[self->open.nodes[i]];
@@ -82,7 +85,7 @@ static bool collect_parts(const builder *self, int from, int to, chain_parts *pa
         out->store = -1;
         for (int32_t s = 0; s < node->nsources; s++) {
             int32_t value = node->sources[s].value;
-            if (node->sources[s].kind != TAP__SOURCE_VALUE)
+            if (node->sources[s].kind != TAP__SOURCE_VALUE || (s == TAP__ASSIGN_INTO && tap__assigns(node)))
                 continue;
             int at = self->chained[value] - 1;
             if (at >= from) {
@@ -157,7 +160,7 @@ static tap_status close_chain(builder *self)
     TAP_TRY(emit_chain(self, 0, count));
     for (int i = 0; i < count; i++)
         self->chained[self->plan->graph->nodes[self->open.nodes[i]].first_value] = 0;
-    self->open.count = 0;
+    self->open.count = self->open.assigns = 0;
     return TAP_OK;
 }
 
@@ -177,6 +180,33 @@ static int reads_chain(const builder *self, const tap__node *node)
     return result;
 }
 
+/* Whether one of the two would see the other's write, or half of it, in one pass. */
+static bool collides(const builder *self, const tap__node *reader, const tap__node *writer, bool reader_first)
+{
+    const tap_graph *graph = self->plan->graph;
+    int32_t into = writer->sources[TAP__ASSIGN_INTO].value;
+    for (int32_t s = 0; s < reader->nsources; s++) {
+        int32_t value = reader->sources[s].value;
+        bool as_it_lies = reader_first && value == into && !tap__assigns(reader);
+        if (reader->sources[s].kind == TAP__SOURCE_VALUE && !self->chained[value] && !as_it_lies &&
+            tap__may_share(graph, value, into))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the node must not be in one pass with what the chain has. */
+static bool collides_with_chain(const builder *self, const tap__node *node)
+{
+    bool assigns = tap__assigns(node);
+    for (int i = 0; (assigns || self->open.assigns) && i < self->open.count; i++) {
+        const tap__node *other = &self->plan->graph->nodes[self->open.nodes[i]];
+        if ((assigns && collides(self, other, node, true)) || (tap__assigns(other) && collides(self, node, other, false)))
+            return true;
+    }
+    return false;
+}
+
 static tap_status add_pointwise(builder *self, int32_t index)
 {
     tap__planning *planning = self->plan;
@@ -186,10 +216,11 @@ static tap_status add_pointwise(builder *self, int32_t index)
     if (self->open.count > 0) {
         int32_t first = planning->graph->nodes[self->open.nodes[0]].first_value;
         if (!fuse || self->open.count == MAX_CHAIN || !tap__operand_same_sizes(&planning->plan->values[first], out) ||
-            reads_chain(self, node) == 0)
+            reads_chain(self, node) == 0 || collides_with_chain(self, node))
             TAP_TRY(close_chain(self));
     }
     self->open.nodes[self->open.count++] = index;
+    self->open.assigns += tap__assigns(node);
     self->chained[node->first_value] = self->open.count;
     return TAP_OK;
 }
@@ -213,7 +244,7 @@ static tap_status add_kernel(builder *self, int32_t index)
     tap__planning *planning = self->plan;
     tap__plan *plan = planning->plan;
     const tap__node *node = &planning->graph->nodes[index];
-    if (reads_chain(self, node) != 1)
+    if (reads_chain(self, node) != 1 || self->open.assigns)
         TAP_TRY(close_chain(self));
     tap__call *call = &plan->calls[index];
     tap__ref *refs = tap__plan_alloc(plan, (size_t)(call->nin + call->nout + 1), sizeof *refs);

@@ -11,6 +11,9 @@
 
 #define KERNEL(name, ge, inputs, attrs, outputs, dtypes, shape, kernel, doc) \
     extern const struct tap__kernel tap__kernel_##kernel;
+#define COUNTED(name, ge, inputs, attrs, outputs, dtypes, kernel, doc)                                               \
+    extern const struct tap__kernel tap__kernel_##kernel;                                                            \
+    tap_status tap__count_##kernel(const struct tap__call *call, void *const *data, int64_t *count, tap_error *err);
 #include "graph/ops.def"
 
 #define tap__shape_NULL ((tap_shape_rule)0)
@@ -22,19 +25,22 @@ typedef struct row {
     const struct tap__kernel *kernel;
     tap__pw_code code;
     const char *doc;
+    tap_count_rule count;
 } row;
 
 static const row ROWS[] = {
-    {TAP_OP_DATA, "Data", "Data", "", "index:int", "y", NULL, NULL, NULL, 0, "A graph input."},
-    {TAP_OP_CONST, "Const", "Const", "", "", "y", NULL, NULL, NULL, 0, "A value kept in the graph."},
-    {TAP_OP_OUTPUT, "NetOutput", "NetOutput", "x*", "", "", NULL, NULL, NULL, 0, "The graph's results."},
-    {TAP_OP_HOST, "HostCall", NULL, "x*", "", "", NULL, NULL, NULL, 0, "Run by the framework that made the graph."},
+    {TAP_OP_DATA, "Data", "Data", "", "index:int", "y", NULL, NULL, NULL, 0, "A graph input.", NULL},
+    {TAP_OP_CONST, "Const", "Const", "", "", "y", NULL, NULL, NULL, 0, "A value kept in the graph.", NULL},
+    {TAP_OP_OUTPUT, "NetOutput", "NetOutput", "x*", "", "", NULL, NULL, NULL, 0, "The graph's results.", NULL},
+    {TAP_OP_HOST, "HostCall", NULL, "x*", "", "", NULL, NULL, NULL, 0, "Run by the framework that made the graph.", NULL},
 #define VIEW(name, ge, inputs, attrs, outputs, shape, doc) \
-    {TAP_OP_VIEW, #name, ge, inputs, attrs, outputs, NULL, tap__shape_##shape, NULL, 0, doc},
+    {TAP_OP_VIEW, #name, ge, inputs, attrs, outputs, NULL, tap__shape_##shape, NULL, 0, doc, NULL},
 #define POINTWISE(name, ge, inputs, attrs, dtypes, doc) \
-    {TAP_OP_POINTWISE, #name, ge, inputs, attrs, "y", dtypes, tap__shape_broadcast, NULL, TAP_PW_##name, doc},
+    {TAP_OP_POINTWISE, #name, ge, inputs, attrs, "y", dtypes, tap__shape_broadcast, NULL, TAP_PW_##name, doc, NULL},
 #define KERNEL(name, ge, inputs, attrs, outputs, dtypes, shape, kernel, doc) \
-    {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, tap__shape_##shape, &tap__kernel_##kernel, 0, doc},
+    {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, tap__shape_##shape, &tap__kernel_##kernel, 0, doc, NULL},
+#define COUNTED(name, ge, inputs, attrs, outputs, dtypes, kernel, doc)                                               \
+    {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, NULL, &tap__kernel_##kernel, 0, doc, tap__count_##kernel},
 #include "graph/ops.def"
 };
 
@@ -112,7 +118,7 @@ static void parse_row(tap_op *op, const row *from)
 {
     char piece[64];
     *op = (tap_op){.name = from->name, .ge = from->ge, .kind = from->kind, .dtypes = from->dtypes,
-                   .shape = from->shape, .kernel = from->kernel, .code = from->code, .doc = from->doc};
+                   .shape = from->shape, .kernel = from->kernel, .code = from->code, .doc = from->doc, .count = from->count};
     for (const char *at = from->inputs; op->nparams < TAP_OP_MAX_PARAMS && next_piece(&at, piece, sizeof piece);)
         parse_input(&op->params[op->nparams++], piece);
     op->ninputs = op->nparams;

@@ -59,6 +59,9 @@ struct tap__kernel;
 /* Sizes of the outputs from those of the inputs, all concrete: fills call->out[i] (dtype, ndim, sizes). */
 typedef tap_status (*tap_shape_rule)(struct tap__call *call, tap_error *err);
 
+/* The first size of the first output, where it depends on data: the addresses are those of the inputs. */
+typedef tap_status (*tap_count_rule)(const struct tap__call *call, void *const *data, int64_t *count, tap_error *err);
+
 typedef struct tap_op {
     const char *name;       /* "Add" */
     const char *ge;         /* the GE operator of the same meaning, NULL: none */
@@ -69,6 +72,7 @@ typedef struct tap_op {
     char outputs[TAP_OP_MAX_OUTPUTS][16];
     const char *dtypes;     /* kinds of element its inputs may have, of "BUIFC"; NULL: any */
     tap_shape_rule shape;   /* NULL: not known from the inputs alone */
+    tap_count_rule count;   /* NULL: no size depends on data */
     const struct tap__kernel *kernel; /* KERNEL */
     tap__pw_code code;      /* POINTWISE */
     const char *doc;        /* one line */

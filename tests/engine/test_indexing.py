@@ -284,3 +284,48 @@ def test_large_moves_are_whole():
         )  # fmt: skip
 
     graphs.compare(f, [x], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag(engine, mode):
+    weight = torch.randn(10, 4, requires_grad=True)
+    indices = torch.tensor([1, 3, 3, 7, 2, 9, 9, 0, 5])
+    offsets = torch.tensor([0, 2, 2, 6, 9])
+
+    def run(weight, indices, offsets):
+        bag = torch.nn.functional.embedding_bag
+        rows = [
+            bag(indices, weight, offsets, mode=mode),
+            bag(indices, weight, offsets, mode=mode, include_last_offset=True),
+            bag(indices.view(3, 3), weight, mode=mode),
+            bag(indices.int(), weight, offsets.int(), mode=mode),
+        ]
+        if mode != "max":
+            rows.append(bag(indices, weight, offsets, mode=mode, padding_idx=3))
+        return rows
+
+    engine.check(run, weight, indices, offsets, backward=True, strides=False)
+    engine.check(run, weight.detach(), indices, offsets, dynamic=True, strides=False)
+    engine.check(run, weight.detach().bfloat16(), indices, offsets, strides=False)
+
+
+def test_weighted_embedding_bag(engine):
+    weight, scale = torch.randn(6, 3, requires_grad=True), torch.rand(5)
+
+    def run(weight, indices, offsets, scale):
+        return torch.nn.functional.embedding_bag(indices, weight, offsets, mode="sum", per_sample_weights=scale)
+
+    engine.check(run, weight, torch.tensor([0, 5, 2, 2, 1]), torch.tensor([0, 3]), scale, backward=True, strides=False)
+
+    def by_frequency(weight, indices, offsets):
+        return torch.nn.functional.embedding_bag(indices, weight, offsets, scale_grad_by_freq=True)
+
+    args = weight, torch.tensor([0, 5, 2, 2, 1]), torch.tensor([0, 3])
+    engine.check(by_frequency, *args, backward=True, strides=False, native=False)
+
+
+def test_as_strided_scatter(engine):
+    def run(x, y):
+        return torch.as_strided_scatter(x, y, (2, 3), (1, 2)), torch.as_strided_scatter(x, y, (2, 3), (4, 1), 1)
+
+    engine.check(run, torch.randn(3, 4), torch.randn(2, 3))

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import tensortap
 from tensortap import _backend
+from tensortap._decompositions import decompositions
 
 SAMPLES = 3  # of each operator and dtype; the first also backward
 
@@ -134,7 +135,7 @@ def run(function: Callable[..., Any], given: Sequence[Tensor], grad: bool) -> tu
 
 def traced(function: Callable[..., Any], make: Callable[..., Any], given: Sequence[Tensor], grad: bool) -> Any:
     def attempt(dynamic: bool) -> Any:
-        return run(aot_function(function, make, make, inference_compiler=make, dynamic=dynamic), given, grad)
+        return run(aot_function(function, make, make, inference_compiler=make, decompositions=decompositions(), dynamic=dynamic), given, grad)
 
     try:
         try:

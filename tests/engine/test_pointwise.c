@@ -165,7 +165,7 @@ static void run_chain(chain *c, int threads, void *const *data)
                                       &program, &err);
     if (status != TAP_OK)
         fail_msg("%s", err.message);
-    tap__pw_run(program, data);
+    assert_int_equal(tap__pw_run(program, data, &err), TAP_OK);
     tap__pw_free(program);
 }
 
@@ -547,7 +547,7 @@ static void refusals(void **state)
     chain c = {.nnodes = 0};
     int x = add_load(&c, flat(TAP_I32, 4)), y = add_load(&c, flat(TAP_I32, 4));
     binary(&c, "FloorDiv", TAP_I32, x, y);
-    assert_false(supported(&c));
+    assert_true(supported(&c)); /* looks at the divisors when it runs */
     c.nnodes = 0;
     with_number(&c, "FloorDiv", TAP_I32, x, whole_number(0));
     assert_false(supported(&c));

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -178,3 +180,39 @@ def test_a_long_chain_is_few_passes_and_exact_in_halves(engine):
         return x
 
     engine.check(f, torch.rand(333).bfloat16(), torch.rand(333).bfloat16(), exact=True)
+
+
+_WHOLE: list[Any] = [
+    torch.floor_divide, torch.remainder, torch.fmod, lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    lambda x, y: torch.div(x, y, rounding_mode="floor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_divided_by_a_tensor(engine, dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    x = torch.randint(limits.min, limits.max, (37, 9), dtype=dtype)
+    y = torch.randint(1, 100, (37, 9), dtype=dtype)
+    if limits.min < 0:
+        y[::2] *= -1
+        x[0, 0], y[0, 0] = limits.min, 7  # the smallest by -1 overflows, here and there
+
+    def run(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return [
+            (divide(x, y), divide(x.t(), y[0, 0]), divide(x[:0], y[:0]), divide(x, y[:1]) + 1) for divide in _WHOLE
+        ]
+
+    engine.check(run, x, y, exact=True)
+
+
+@pytest.mark.parametrize("divide", _WHOLE)
+@pytest.mark.parametrize("at", [0, 8999])
+def test_integers_divided_by_zero(engine, divide: Any, at: int) -> None:
+    x, y = torch.arange(9000), torch.full((9000,), 3)
+    compiled = engine.compile(lambda x, y: divide(x + 1, y) * 2)
+    torch.testing.assert_close(compiled(x, y), divide(x + 1, y) * 2)
+    y[at] = 0
+    for function in (compiled, divide):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            function(x, y)
+    assert engine.host() == {}

@@ -133,3 +133,32 @@ def test_indices_that_point_out_of_the_image(engine):
         with pytest.raises((IndexError, RuntimeError), match=f"index {wrong} "):
             compiled(grad, x, indices.clone().fill_(wrong))
     assert engine.host() == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [("bilinear", torch.float32), ("nearest", torch.float32), ("bicubic", torch.float32), ("bilinear", torch.float64)],
+)
+def test_grid_sample(engine, mode, dtype):
+    """Every padding, places inside and far outside, images and grids of other strides."""
+    x = torch.randn(2, 5, 6, 3, dtype=dtype).permute(0, 3, 1, 2).requires_grad_()
+    grid = ((torch.rand(2, 4, 5, 2, dtype=dtype) - 0.5) * 4).requires_grad_()
+
+    def run(x, grid):
+        return [
+            torch.nn.functional.grid_sample(x, grid, mode, padding, align_corners=align)
+            for padding in ("zeros", "border", "reflection")
+            for align in (False, True)
+        ]
+
+    engine.check(run, x, grid, backward=True, strides=False, native=True)
+
+
+def test_grid_sample_of_one_pixel_and_of_nothing(engine):
+    def run(x, grid):
+        return torch.nn.functional.grid_sample(x, grid, padding_mode="reflection", align_corners=True)
+
+    engine.check(run, torch.randn(2, 3, 1, 1), torch.rand(2, 3, 4, 2) * 2 - 1, dynamic=True)
+    engine.check(run, torch.randn(0, 3, 4, 4), torch.randn(0, 2, 2, 2))
+    engine.check(run, torch.randn(1, 2, 3, 4), torch.zeros(1, 0, 2, 2))
+    engine.compile(run)(torch.randn(1, 2, 3, 4), torch.tensor([float("inf"), float("nan"), -1e30, 1e30]).reshape(1, 1, 2, 2))

@@ -182,3 +182,37 @@ def test_long_rows_for_any_number_of_threads(engine):
         torch.set_num_threads(threads)
     for others in results[1:]:
         assert all(torch.equal(one, other) for one, other in zip(results[0], others, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64])
+def test_median(engine, dtype):
+    """Of equal values torch may name any."""
+    xs = [torch.randn(5, 6, 7) * 9, torch.randn(33, 300).t(), torch.randn(8), torch.randn(()), torch.randn(2, 1000)[:, ::2]]
+    xs = [(x.abs() if dtype == torch.uint8 else x).to(dtype) for x in xs]
+    if dtype.is_floating_point:
+        xs[0][1, 2, ::3] = xs[0][:, 0, 0] = xs[1][:, 4] = float("nan")
+        xs[2][:] = float("nan")
+
+    def run(xs):
+        found = []
+        for x in xs:
+            for one in (torch.median, torch.nanmedian):
+                for dim in range(-1, max(x.ndim - 1, 0)):
+                    found += [(x, dim, one(x, dim)), (x, dim, one(x, dim, keepdim=True))]
+        return [value for *_, (value, _) in found], [(x, dim, at) for x, dim, (_, at) in found], [torch.median(x) for x in xs], [
+            torch.nanmedian(x) for x in xs
+        ]
+
+    compiled, expected = engine.compile(run)(xs), run(xs)
+    for ours, theirs in zip((compiled[0], *compiled[2:]), (expected[0], *expected[2:])):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+    for (x, dim, at), value in zip(compiled[1], expected[0]):
+        kept = at if at.ndim == x.ndim else at.unsqueeze(dim)
+        torch.testing.assert_close(x.gather(dim, kept).reshape(value.shape), value, rtol=0, atol=0, equal_nan=True)
+    assert engine.host() == {}
+
+
+def test_median_of_what_has_no_equals(engine):
+    x = torch.randperm(210).reshape(5, 6, 7).double().requires_grad_()
+    engine.check(lambda x: (torch.median(x, 1), torch.nanmedian(x, -1, keepdim=True), torch.median(x)), x, exact=True, backward=True, native=False)
+    engine.check(lambda x: (torch.median(x[:, :0], 0), torch.median(x + 1, 0)), x.detach(), exact=True, dynamic=True)

@@ -1,58 +1,15 @@
-/* pointwise.c - builds block programs and runs them. The order of iteration follows the memory of the first store;
- * blocks are runs of elements in that order. Where an operand lies across it (a transposed one), blocks are tiles of
- * two dimensions instead, so that each line of memory is used whole. */
+/* pointwise.c - builds block programs and runs them. */
 #include "engine/kernels/pointwise_program.h"
 
 #include "base/memory.h"
 #include "base/status.h"
 #include "tensor/element.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
-    FIRST_LEVEL = 24 * 1024, /* bytes of blocks that stay in the cache */
-    MIN_BLOCK = 64,          /* elements */
-    MAX_TILE = 128,          /* elements in a row */
-    PIECE = 32768,           /* elements given to a thread at a time */
-    LINE = 64                /* bytes */
-};
-
-typedef enum half { NOT_HALF, HALF_F16, HALF_BF16 } half;
-
-/* One load or store. */
-typedef struct operand {
-    uint16_t slot;
-    int16_t after;       /* stores: the step that gives the value, -1: before all */
-    int16_t address;     /* which of the addresses of a run */
-    uint8_t bytes;       /* of an element in memory */
-    half half;           /* widened to float32 in the block */
-    bool direct;         /* the block can be the memory itself */
-    bool once;           /* loads: the same in every block */
-    bool line;           /* loads: the same along a line, for one step that can take it as a number */
-    int16_t into;        /* loads of halves: the store that takes them as float32, -1: none */
-    tap__pw_layout layout;
-    int64_t row_stride, column_stride; /* tiles */
-    int64_t outer_stride[TAP_ENGINE_MAX_NDIM];
-} operand;
-
-struct tap__pw {
-    const tap__pw_kernels *kernels;
-    tap__call threads;   /* for tap__parallel */
-    int nsteps, nslots, nloads, nstores;
-    tap__pw_step *steps;
-    tap__pw_slot *slots;
-    uint32_t *place;     /* per slot: where its block is in the scratch */
-    operand *loads, *stores;
-    size_t scratch;      /* bytes, with room to align; the last block is for staging */
-    size_t stage;        /* where that is */
-    int64_t count;       /* elements */
-    int64_t block;       /* elements of a block */
-    int64_t grain;       /* blocks or tiles in a piece */
-    int nrepeats;        /* loads that are the same in every block */
-    bool tiled;
-    int64_t rows, columns, tile_rows, tile_columns; /* of the two dimensions */
-    int nouter;
-    int64_t outer_size[TAP_ENGINE_MAX_NDIM];        /* innermost first */
+    PIECE = 32768 /* elements given to a thread at a time */
 };
 
 /* -------------------------------------------------------------------------------------------------------- supports */
@@ -77,286 +34,11 @@ bool tap__pw_supports(const tap__call *call)
     return !b.failed && tap__pw_type_of(out.dtype, &type) && b.slots[out.slot].type == type;
 }
 
-/* -------------------------------------------------------------------------------------------------------- geometry */
-
-typedef struct space {
-    int ndim;                            /* innermost first from here on */
-    int64_t size[TAP_ENGINE_MAX_NDIM];
-    int noperands;
-    int64_t (*stride)[TAP_ENGINE_MAX_NDIM]; /* per operand */
-} space;
-
-static int64_t broadcast_stride(const tap__operand *from, int ndim, int dim)
-{
-    int at = dim - (ndim - from->ndim);
-    return at < 0 || from->size[at] == 1 ? 0 : from->stride[at];
-}
-
-static void swap_dims(space *s, int a, int b)
-{
-    int64_t size = s->size[a];
-    s->size[a] = s->size[b];
-    s->size[b] = size;
-    for (int o = 0; o < s->noperands; o++) {
-        int64_t stride = s->stride[o][a];
-        s->stride[o][a] = s->stride[o][b];
-        s->stride[o][b] = stride;
-    }
-}
-
-/* The dimensions of more than one element, by the strides of operand `leader`, innermost first. */
-static void order_dims(space *s, const tap__operand *shape, const tap__operand *const *operands, int leader)
-{
-    s->ndim = 0;
-    for (int d = shape->ndim - 1; d >= 0; d--) {
-        if (shape->size[d] == 1)
-            continue;
-        s->size[s->ndim] = shape->size[d];
-        for (int o = 0; o < s->noperands; o++)
-            s->stride[o][s->ndim] = broadcast_stride(operands[o], shape->ndim, d);
-        s->ndim++;
-    }
-    for (int i = 1; i < s->ndim; i++)
-        for (int k = i; k > 0 && s->stride[leader][k] < s->stride[leader][k - 1]; k--)
-            swap_dims(s, k, k - 1);
-}
-
-/* Joins neighbours that are one dimension for every operand. */
-static void join_dims(space *s)
-{
-    int last = 0;
-    for (int d = 1; d < s->ndim; d++) {
-        bool joins = true;
-        for (int o = 0; o < s->noperands; o++)
-            joins = joins && s->stride[o][d] == s->stride[o][last] * s->size[last];
-        if (joins) {
-            s->size[last] *= s->size[d];
-            continue;
-        }
-        last++;
-        s->size[last] = s->size[d];
-        for (int o = 0; o < s->noperands; o++)
-            s->stride[o][last] = s->stride[o][d];
-    }
-    if (s->ndim > 0)
-        s->ndim = last + 1;
-}
-
-/* One operand's own view, joined as far as it allows. */
-static tap__pw_layout own_layout(const space *s, int o)
-{
-    tap__pw_layout out = {.ndim = 1, .size = {1}, .stride = {0}};
-    if (s->ndim == 0)
-        return out;
-    out.size[0] = s->size[0];
-    out.stride[0] = s->stride[o][0];
-    for (int d = 1; d < s->ndim; d++) {
-        int last = out.ndim - 1;
-        if (s->stride[o][d] == out.stride[last] * out.size[last]) {
-            out.size[last] *= s->size[d];
-            continue;
-        }
-        out.size[out.ndim] = s->size[d];
-        out.stride[out.ndim++] = s->stride[o][d];
-    }
-    return out;
-}
-
-/* The dimension along which operand o lies across the innermost one; 0: it does not. */
-static int crossing(const space *s, int o, int bytes)
-{
-    int best = 0;
-    int64_t inner = s->ndim > 0 ? s->stride[o][0] : 0;
-    if (s->ndim < 2 || inner * bytes < LINE || s->size[0] < 4)
-        return 0;
-    for (int d = 1; d < s->ndim; d++)
-        if (s->stride[o][d] > 0 && s->stride[o][d] < s->stride[o][best] && s->size[d] >= 4)
-            best = d;
-    return best;
-}
-
-/* How many elements before the values repeat; 0: they do not within a block. */
-static int64_t period(const tap__pw_layout *layout)
-{
-    if (layout->stride[layout->ndim - 1] != 0)
-        return 0;
-    int64_t count = 1;
-    for (int d = 0; d < layout->ndim - 1; d++) {
-        count *= layout->size[d];
-        if (count > TAP_PW_MAX_BLOCK)
-            return 0;
-    }
-    return count;
-}
-
-static int64_t common_multiple(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t rest = x % y;
-        x = y;
-        y = rest;
-    }
-    return a / x * b;
-}
-
-/* Blocks that are a multiple of a broadcast operand's period see the same values each time. */
-static void find_repeats(tap__pw *p)
-{
-    int64_t unit = TAP_PW_LANES;
-    for (int i = 0; i < p->nloads; i++) {
-        int64_t every = period(&p->loads[i].layout);
-        if (every && common_multiple(unit, every) <= p->block) {
-            unit = common_multiple(unit, every);
-            p->loads[i].once = true;
-            p->nrepeats++;
-        }
-    }
-    p->block = p->block / unit * unit;
-}
-
-static void set_tiles(tap__pw *p, const space *s, int across)
-{
-    p->tiled = true;
-    p->columns = s->size[0];
-    p->rows = s->size[across];
-    /* a line of what lies across, and as much as there is room for of the others */
-    p->tile_rows = p->block >= 512 ? 16 : 8;
-    if (p->tile_rows > p->rows)
-        p->tile_rows = p->rows;
-    p->tile_columns = p->block / p->tile_rows / 8 * 8;
-    if (p->tile_columns > MAX_TILE)
-        p->tile_columns = MAX_TILE;
-    if (p->tile_columns > p->columns)
-        p->tile_columns = p->columns;
-    p->nouter = 0;
-    for (int d = 1; d < s->ndim; d++) {
-        if (d == across)
-            continue;
-        p->outer_size[p->nouter] = s->size[d];
-        for (int o = 0; o < s->noperands; o++)
-            (o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads])->outer_stride[p->nouter] = s->stride[o][d];
-        p->nouter++;
-    }
-    for (int o = 0; o < s->noperands; o++) {
-        operand *at = o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads];
-        at->row_stride = s->stride[o][across];
-        at->column_stride = s->stride[o][0];
-    }
-}
-
-/* As many elements as fit into the first-level cache for every block that is not the operand's own memory. */
-static int64_t choose_block(const tap__pw *p, const uint16_t *block_of, size_t size, bool tiled)
-{
-    bool elsewhere[TAP_PW_MAX_SLOTS] = {false}, taken[TAP_PW_MAX_SLOTS] = {false};
-    size_t count = 0;
-    for (int i = 0; i < p->nloads && !tiled; i++)
-        elsewhere[p->loads[i].slot] = p->loads[i].direct;
-    for (int i = 0; i < p->nstores && !tiled; i++)
-        elsewhere[p->stores[i].slot] = p->stores[i].direct && p->slots[p->stores[i].slot].kind == TAP_PW_COMPUTED;
-    for (int s = 0; s < p->nslots; s++)
-        if (!elsewhere[s] && !taken[block_of[s]]) {
-            taken[block_of[s]] = true;
-            count++;
-        }
-    int64_t block = tiled ? TAP_PW_MAX_BLOCK / 4 : TAP_PW_MAX_BLOCK;
-    while (block > MIN_BLOCK && (size_t)block * size * count > FIRST_LEVEL)
-        block /= 2;
-    return block;
-}
-
-/* The load whose halves are widened right into the store; -1: none. */
-static int widened_by(const tap__pw *p, const operand *store)
-{
-    for (int i = 0; i < p->nloads; i++)
-        if (p->loads[i].slot == store->slot && p->loads[i].half != NOT_HALF && !p->loads[i].once)
-            return i;
-    return -1;
-}
-
-/* A block is written where the store wants it, once. */
-static void settle_direct(tap__pw *p)
-{
-    for (int i = 0; i < p->nloads; i++)
-        p->loads[i].into = -1;
-    for (int i = 0; i < p->nstores; i++) {
-        operand *at = &p->stores[i];
-        int load = p->slots[at->slot].kind == TAP_PW_COMPUTED ? -1 : widened_by(p, at);
-        at->direct = at->direct && (p->slots[at->slot].kind == TAP_PW_COMPUTED || load >= 0) && !p->tiled;
-        for (int k = 0; k < i; k++)
-            if (p->stores[k].slot == at->slot)
-                at->direct = false;
-        if (at->direct && load >= 0)
-            p->loads[load].into = (int16_t)i;
-    }
-    for (int i = 0; i < p->nloads; i++)
-        p->loads[i].direct = p->loads[i].direct && !p->loads[i].once && !p->tiled;
-}
-
-static int uses_of(const tap__pw *p, uint16_t slot, int *step)
-{
-    int uses = 0;
-    for (int s = 0; s < p->nsteps; s++)
-        for (int k = 0; k < p->steps[s].nsrc; k++)
-            if (p->steps[s].src[k] == slot) {
-                uses += k == 1 && p->steps[s].fn_line ? 1 : 2; /* others need the block */
-                *step = s;
-            }
-    for (int i = 0; i < p->nstores; i++)
-        uses += p->stores[i].slot == slot ? 2 : 0;
-    return uses;
-}
-
-/* An operand that is one number along a line (a column beside a matrix) need not be spread over a block. */
-static void find_lines(tap__pw *p)
-{
-    for (int i = 0; i < p->nloads && !p->tiled; i++) {
-        operand *at = &p->loads[i];
-        int step = 0;
-        at->line = at->layout.ndim > 1 && at->layout.stride[0] == 0 && !at->once && p->slots[at->slot].type < TAP_PW_c64 &&
-                   uses_of(p, at->slot, &step) == 1;
-        if (at->line)
-            p->steps[step].line = (int8_t)i;
-    }
-}
-
-/* Puts every operand into the order of iteration and cuts that into blocks or tiles. */
-static void set_geometry(tap__pw *p, const tap__operand *loads, const tap__operand *stores, const uint16_t *block_of,
-                         size_t size)
-{
-    int64_t strides[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES][TAP_ENGINE_MAX_NDIM];
-    const tap__operand *operands[TAP_PW_MAX_LOADS + TAP_PW_MAX_STORES];
-    space s = {.noperands = p->nloads + p->nstores, .stride = strides};
-    for (int o = 0; o < s.noperands; o++)
-        operands[o] = o < p->nloads ? &loads[o] : &stores[p->stores[o - p->nloads].address - p->nloads];
-    order_dims(&s, &stores[0], operands, p->nloads);
-    join_dims(&s);
-    p->count = 1;
-    for (int d = 0; d < s.ndim; d++)
-        p->count *= s.size[d];
-    int across = 0;
-    for (int o = 0; o < s.noperands; o++) {
-        operand *at = o < p->nloads ? &p->loads[o] : &p->stores[o - p->nloads];
-        at->layout = own_layout(&s, o);
-        at->direct = at->half == NOT_HALF && at->layout.ndim == 1 && (at->layout.stride[0] == 1 || p->count == 1);
-        if (!across)
-            across = crossing(&s, o, at->bytes);
-    }
-    across = p->count >= MAX_TILE ? across : 0;
-    p->block = choose_block(p, block_of, size, across != 0);
-    if (across)
-        set_tiles(p, &s, across);
-    else
-        find_repeats(p);
-    settle_direct(p);
-    find_lines(p);
-}
-
 /* -------------------------------------------------------------------------------------------------------- building */
 
-static half half_of(tap_dtype dtype)
+static tap__pw_half half_of(tap_dtype dtype)
 {
-    return dtype == TAP_F16 ? HALF_F16 : dtype == TAP_BF16 ? HALF_BF16 : NOT_HALF;
+    return dtype == TAP_F16 ? TAP_PW_HALF_F16 : dtype == TAP_BF16 ? TAP_PW_HALF_BF16 : TAP_PW_NOT_HALF;
 }
 
 static uint8_t bytes_of(tap_dtype dtype)
@@ -404,7 +86,7 @@ typedef struct draft {
     tap__pw_builder b;
     tap__pw_value values[TAP_PW_MAX_NODES];
     uint16_t block_of[TAP_PW_MAX_SLOTS];
-    operand loads[TAP_PW_MAX_LOADS], stores[TAP_PW_MAX_STORES];
+    tap__pw_operand loads[TAP_PW_MAX_LOADS], stores[TAP_PW_MAX_STORES];
 } draft;
 
 static bool is_used_later(const tap__pw_node *nodes, int nnodes, int index)
@@ -426,7 +108,7 @@ static bool lower_nodes(draft *d, const tap__pw_node *nodes, int nnodes, const t
         tap__pw_type type;
         if (!tap__pw_type_of(loads[i].dtype, &type))
             return false;
-        d->loads[i] = (operand){.slot = tap__pw_add_slot(b, TAP_PW_LOADED, type), .half = half_of(loads[i].dtype),
+        d->loads[i] = (tap__pw_operand){.slot = tap__pw_add_slot(b, TAP_PW_LOADED, type), .half = half_of(loads[i].dtype),
                                 .bytes = bytes_of(loads[i].dtype), .address = (int16_t)i};
     }
     for (int n = 0; n < nnodes; n++) {
@@ -446,7 +128,7 @@ static bool lower_nodes(draft *d, const tap__pw_node *nodes, int nnodes, const t
             if (dtype != d->values[n].dtype)
                 return false;
             d->stores[nodes[n].store] =
-                (operand){.slot = d->values[n].slot, .half = half_of(dtype), .bytes = bytes_of(dtype), .after = -1,
+                (tap__pw_operand){.slot = d->values[n].slot, .half = half_of(dtype), .bytes = bytes_of(dtype), .after = -1,
                           .address = (int16_t)(nloads + nodes[n].store)};
         }
     }
@@ -462,7 +144,7 @@ static void time_stores(draft *d, int nstores)
                 d->stores[i].after = (int16_t)s;
     for (int i = 1; i < nstores; i++)
         for (int k = i; k > 0 && d->stores[k].after < d->stores[k - 1].after; k--) {
-            operand other = d->stores[k];
+            tap__pw_operand other = d->stores[k];
             d->stores[k] = d->stores[k - 1];
             d->stores[k - 1] = other;
         }
@@ -473,7 +155,7 @@ static void keep_halves(draft *d, int nloads, int nstores)
 {
     for (int i = 0; i < nloads; i++) {
         uint16_t slot = d->loads[i].slot;
-        bool used = d->loads[i].half == NOT_HALF;
+        bool used = d->loads[i].half == TAP_PW_NOT_HALF;
         for (int s = 0; s < d->b.nsteps; s++)
             for (int k = 0; k < TAP_PW_MAX_SRC; k++)
                 used = used || d->b.steps[s].src[k] == slot;
@@ -481,11 +163,11 @@ static void keep_halves(draft *d, int nloads, int nstores)
             used = used || (d->stores[k].slot == slot && d->stores[k].half != d->loads[i].half);
         if (used)
             continue;
-        d->loads[i].half = NOT_HALF;
+        d->loads[i].half = TAP_PW_NOT_HALF;
         d->b.slots[slot].type = TAP_PW_i16;
         for (int k = 0; k < nstores; k++)
             if (d->stores[k].slot == slot)
-                d->stores[k].half = NOT_HALF;
+                d->stores[k].half = TAP_PW_NOT_HALF;
     }
 }
 
@@ -501,7 +183,7 @@ static tap__pw *make_program(const draft *d, int nloads, int nstores)
     const tap__pw_builder *b = &d->b;
     size_t nsteps = (size_t)b->nsteps, nslots = (size_t)b->nslots;
     size_t bytes = sizeof(tap__pw) + nsteps * sizeof(tap__pw_step) + nslots * (sizeof(tap__pw_slot) + 4) +
-                   (size_t)(nloads + nstores) * sizeof(operand) + 6 * 16;
+                   (size_t)(nloads + nstores) * sizeof(tap__pw_operand) + 6 * 16;
     char *at = tap__calloc(1, bytes);
     if (!at)
         return NULL;
@@ -509,8 +191,8 @@ static tap__pw *make_program(const draft *d, int nloads, int nstores)
     p->steps = take(&at, nsteps, sizeof(tap__pw_step));
     p->slots = take(&at, nslots, sizeof(tap__pw_slot));
     p->place = take(&at, nslots, sizeof(uint32_t));
-    p->loads = take(&at, (size_t)nloads, sizeof(operand));
-    p->stores = take(&at, (size_t)nstores, sizeof(operand));
+    p->loads = take(&at, (size_t)nloads, sizeof(tap__pw_operand));
+    p->stores = take(&at, (size_t)nstores, sizeof(tap__pw_operand));
     p->nsteps = b->nsteps;
     p->nslots = b->nslots;
     p->nloads = nloads;
@@ -518,8 +200,8 @@ static tap__pw *make_program(const draft *d, int nloads, int nstores)
     p->kernels = b->kernels;
     memcpy(p->steps, b->steps, nsteps * sizeof(tap__pw_step));
     memcpy(p->slots, b->slots, nslots * sizeof(tap__pw_slot));
-    memcpy(p->loads, d->loads, (size_t)nloads * sizeof(operand));
-    memcpy(p->stores, d->stores, (size_t)nstores * sizeof(operand));
+    memcpy(p->loads, d->loads, (size_t)nloads * sizeof(tap__pw_operand));
+    memcpy(p->stores, d->stores, (size_t)nstores * sizeof(tap__pw_operand));
     return p;
 }
 
@@ -549,12 +231,12 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
         tap__free(d);
         return tap_fail_nomem(err);
     }
-    set_geometry(p, loads, stores, d->block_of, size);
-    size_t room = (size_t)p->block * size + LINE; /* the line keeps blocks from falling onto the same cache sets */
+    tap__pw_set_geometry(p, loads, stores, d->block_of, size);
+    size_t room = (size_t)p->block * size + TAP_PW_LINE; /* the line keeps blocks from falling onto the same cache sets */
     for (int s = 0; s < p->nslots; s++)
         p->place[s] = (uint32_t)(d->block_of[s] * room);
     p->stage = (size_t)nblocks * room;
-    p->scratch = p->stage + room + LINE;
+    p->scratch = p->stage + room + TAP_PW_LINE;
     p->threads = (tap__call){.threads = threads};
     tap__free(d);
     p->grain = PIECE / (p->tiled ? p->tile_rows * p->tile_columns : p->block);
@@ -575,6 +257,7 @@ typedef struct run {
     const tap__pw *p;
     void *const *data;
     uint32_t aliased; /* loads whose memory is stored to: never used in place */
+    _Atomic(const char *) *by_zero; /* the name of a node that divided by zero */
 } run;
 
 typedef struct frame {
@@ -607,27 +290,27 @@ static void fill_constant(const tap__pw_slot *slot, char *block, int64_t n)
     }
 }
 
-static void widen(const tap__pw *p, const operand *at, void *block, const void *halves, int64_t n)
+static void widen(const tap__pw *p, const tap__pw_operand *at, void *block, const void *halves, int64_t n)
 {
-    (at->half == HALF_F16 ? p->kernels->widen_f16 : p->kernels->widen_bf16)(block, halves, n);
+    (at->half == TAP_PW_HALF_F16 ? p->kernels->widen_f16 : p->kernels->widen_bf16)(block, halves, n);
 }
 
-static void narrow(const tap__pw *p, const operand *at, void *halves, const void *block, int64_t n)
+static void narrow(const tap__pw *p, const tap__pw_operand *at, void *halves, const void *block, int64_t n)
 {
-    (at->half == HALF_F16 ? p->kernels->narrow_f16 : p->kernels->narrow_bf16)(halves, block, n);
+    (at->half == TAP_PW_HALF_F16 ? p->kernels->narrow_f16 : p->kernels->narrow_bf16)(halves, block, n);
 }
 
-static bool is_dense(const operand *at)
+static bool is_dense(const tap__pw_operand *at)
 {
     return at->layout.ndim == 1 && at->layout.stride[0] == 1;
 }
 
-static void load_block(const tap__pw *p, const operand *at, const char *memory, char *block, frame *f, int64_t first,
+static void load_block(const tap__pw *p, const tap__pw_operand *at, const char *memory, char *block, frame *f, int64_t first,
                        int64_t n)
 {
     char *stage = f->scratch + p->stage;
     f->slots[at->slot] = block;
-    if (at->half == NOT_HALF) {
+    if (at->half == TAP_PW_NOT_HALF) {
         if (is_dense(at))
             memcpy(block, memory + first * at->bytes, (size_t)n * at->bytes);
         else
@@ -640,10 +323,10 @@ static void load_block(const tap__pw *p, const operand *at, const char *memory, 
     }
 }
 
-static void store_block(const tap__pw *p, const operand *at, char *memory, const frame *f, int64_t first, int64_t n)
+static void store_block(const tap__pw *p, const tap__pw_operand *at, char *memory, const frame *f, int64_t first, int64_t n)
 {
     char *block = f->slots[at->slot], *stage = f->scratch + p->stage;
-    if (at->half == NOT_HALF) {
+    if (at->half == TAP_PW_NOT_HALF) {
         if (is_dense(at))
             memcpy(memory + first * at->bytes, block, (size_t)n * at->bytes);
         else
@@ -657,7 +340,7 @@ static void store_block(const tap__pw *p, const operand *at, char *memory, const
 }
 
 /* What lies behind the data in a block that is not full is computed too; let it be zeros. */
-static void pad_block(const tap__pw *p, const operand *at, frame *f, int64_t n, int64_t padded)
+static void pad_block(const tap__pw *p, const tap__pw_operand *at, frame *f, int64_t n, int64_t padded)
 {
     size_t size = tap__pw_type_size(p->slots[at->slot].type);
     memset(f->slots[at->slot] + (size_t)n * size, 0, (size_t)(padded - n) * size);
@@ -665,7 +348,7 @@ static void pad_block(const tap__pw *p, const operand *at, frame *f, int64_t n, 
 
 static void start_frame(const tap__pw *p, frame *f, char *memory)
 {
-    f->scratch = memory + (-(uintptr_t)memory & (LINE - 1));
+    f->scratch = memory + (-(uintptr_t)memory & (TAP_PW_LINE - 1));
     for (int s = 0; s < p->nslots; s++) {
         f->slots[s] = f->scratch + p->place[s];
         if (p->slots[s].kind == TAP_PW_CONSTANT) {
@@ -676,7 +359,7 @@ static void start_frame(const tap__pw *p, frame *f, char *memory)
 }
 
 /* The address of the number that n elements from `first` on share; NULL: they go on into the next line. */
-static const char *line_number(const operand *at, const char *memory, int64_t first, int64_t n)
+static const char *line_number(const tap__pw_operand *at, const char *memory, int64_t first, int64_t n)
 {
     int64_t line = first / at->layout.size[0], offset = 0;
     if (first - line * at->layout.size[0] + n > at->layout.size[0])
@@ -692,25 +375,47 @@ static const char *line_number(const operand *at, const char *memory, int64_t fi
 static void run_line(const tap__pw *p, const tap__pw_step *step, const char *number, const frame *f, int64_t n)
 {
     tap__pw_step now = *step;
-    const operand *at = &p->loads[step->line];
-    double real = 0;
-    int64_t whole = 0;
+    const tap__pw_operand *at = &p->loads[step->line];
+    const void *from = number;
+    double *real = &now.imm[0].f;
+    int64_t *whole = &now.imm[0].i;
     switch (p->slots[at->slot].type) {
     case TAP_PW_f32:
-        real = (double)(at->half == HALF_F16    ? tap__decode_f16(*(const uint16_t *)(const void *)number)
-                        : at->half == HALF_BF16 ? tap__decode_bf16(*(const uint16_t *)(const void *)number)
-                                                : *(const float *)(const void *)number);
+        *real = (double)(at->half == TAP_PW_HALF_F16    ? tap__decode_f16(*(const uint16_t *)from)
+                         : at->half == TAP_PW_HALF_BF16 ? tap__decode_bf16(*(const uint16_t *)from)
+                                                 : *(const float *)from);
         break;
-    case TAP_PW_f64: real = *(const double *)(const void *)number; break;
-    case TAP_PW_i64: whole = *(const int64_t *)(const void *)number; break;
-    case TAP_PW_i32: whole = *(const int32_t *)(const void *)number; break;
-    case TAP_PW_i16: whole = *(const int16_t *)(const void *)number; break;
-    case TAP_PW_i8: whole = *(const int8_t *)number; break;
-    default: whole = *(const uint8_t *)number; break;
+    case TAP_PW_f64: *real = *(const double *)from; break;
+    case TAP_PW_i64: *whole = *(const int64_t *)from; break;
+    case TAP_PW_i32: *whole = *(const int32_t *)from; break;
+    case TAP_PW_i16: *whole = *(const int16_t *)from; break;
+    case TAP_PW_i8: *whole = *(const int8_t *)from; break;
+    default: *whole = *(const uint8_t *)from; break;
     }
-    now.imm[0].f = real;
-    now.imm[0].i = whole;
     now.fn_line(&now, f->slots, n);
+}
+
+static bool has_zero(const char *block, size_t size, int64_t n)
+{
+    bool found = false;
+#define X(bytes, type)                                                                                               \
+    for (int64_t i = 0; size == bytes && i < n; i++)                                                                 \
+        found |= ((const type *)(const void *)block)[i] == 0;
+    X(1, int8_t) X(2, int16_t) X(4, int32_t) X(8, int64_t)
+#undef X
+    return found;
+}
+
+/* n: elements of the block that are data. */
+static void run_instruction(const run *r, const frame *f, int index, int64_t n, int64_t padded)
+{
+    const tap__pw_step *step = &r->p->steps[index];
+    if (step->divides && has_zero(f->slots[step->src[1]], tap__pw_type_size(r->p->slots[step->src[1]].type), n))
+        atomic_store(r->by_zero, step->divides);
+    if (step->line >= 0 && f->lines[step->line])
+        run_line(r->p, step, f->lines[step->line], f, padded);
+    else
+        step->fn(step, f->slots, padded);
 }
 
 static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool load_all)
@@ -719,7 +424,7 @@ static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool loa
     int64_t padded = (n + TAP_PW_LANES - 1) & -(int64_t)TAP_PW_LANES;
     bool full = n == padded;
     for (int i = 0; i < p->nloads; i++) {
-        const operand *at = &p->loads[i];
+        const tap__pw_operand *at = &p->loads[i];
         char *memory = r->data[at->address], *block = f->scratch + p->place[at->slot];
         bool alone = full && !(r->aliased >> i & 1);
         f->lines[i] = at->line ? line_number(at, memory, first, n) : NULL;
@@ -734,19 +439,17 @@ static void run_block(const run *r, frame *f, int64_t first, int64_t n, bool loa
         }
     }
     for (int i = 0; i < p->nstores; i++) {
-        const operand *at = &p->stores[i];
+        const tap__pw_operand *at = &p->stores[i];
         if (at->direct && p->slots[at->slot].kind == TAP_PW_COMPUTED)
             f->slots[at->slot] = full ? (char *)r->data[at->address] + first * at->bytes
                                       : f->scratch + p->place[at->slot];
     }
     int next = 0;
     for (int s = -1; s < p->nsteps; s++) {
-        if (s >= 0 && p->steps[s].line >= 0 && f->lines[p->steps[s].line])
-            run_line(p, &p->steps[s], f->lines[p->steps[s].line], f, padded);
-        else if (s >= 0)
-            p->steps[s].fn(&p->steps[s], f->slots, padded);
+        if (s >= 0)
+            run_instruction(r, f, s, n, padded);
         for (; next < p->nstores && p->stores[next].after == s; next++) {
-            const operand *at = &p->stores[next];
+            const tap__pw_operand *at = &p->stores[next];
             char *memory = r->data[at->address];
             /* where it already is: nothing is left to do */
             if (!at->direct || f->slots[at->slot] != memory + first * at->bytes)
@@ -774,7 +477,7 @@ static void run_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-static void load_tile(const tap__pw *p, const operand *at, const char *memory, frame *f, int64_t rows, int64_t columns)
+static void load_tile(const tap__pw *p, const tap__pw_operand *at, const char *memory, frame *f, int64_t rows, int64_t columns)
 {
     char *block = f->scratch + p->place[at->slot], *stage = f->scratch + p->stage;
     f->slots[at->slot] = block;
@@ -783,7 +486,7 @@ static void load_tile(const tap__pw *p, const operand *at, const char *memory, f
         widen(p, at, block, stage, rows * columns);
 }
 
-static void store_tile(const tap__pw *p, const operand *at, char *memory, frame *f, int64_t rows, int64_t columns)
+static void store_tile(const tap__pw *p, const tap__pw_operand *at, char *memory, frame *f, int64_t rows, int64_t columns)
 {
     char *block = f->slots[at->slot], *stage = f->scratch + p->stage;
     if (at->half) {
@@ -794,7 +497,7 @@ static void store_tile(const tap__pw *p, const operand *at, char *memory, frame 
 }
 
 /* Offset in elements of a tile: of its corner and of the outer dimensions. */
-static int64_t tile_offset(const operand *at, int64_t row, int64_t column, const int64_t *outer, int nouter)
+static int64_t tile_offset(const tap__pw_operand *at, int64_t row, int64_t column, const int64_t *outer, int nouter)
 {
     int64_t offset = row * at->row_stride + column * at->column_stride;
     for (int d = 0; d < nouter; d++)
@@ -818,7 +521,7 @@ static void run_tile(const run *r, frame *f, int64_t tile)
     int64_t columns = p->columns - column < p->tile_columns ? p->columns - column : p->tile_columns;
     int64_t n = rows * columns, padded = (n + TAP_PW_LANES - 1) & -(int64_t)TAP_PW_LANES;
     for (int i = 0; i < p->nloads; i++) {
-        const operand *at = &p->loads[i];
+        const tap__pw_operand *at = &p->loads[i];
         int64_t offset = tile_offset(at, row, column, outer, p->nouter);
         load_tile(p, at, (const char *)r->data[at->address] + offset * at->bytes, f, rows, columns);
         if (padded > n)
@@ -827,9 +530,9 @@ static void run_tile(const run *r, frame *f, int64_t tile)
     int next = 0;
     for (int s = -1; s < p->nsteps; s++) {
         if (s >= 0)
-            p->steps[s].fn(&p->steps[s], f->slots, padded);
+            run_instruction(r, f, s, n, padded);
         for (; next < p->nstores && p->stores[next].after == s; next++) {
-            const operand *at = &p->stores[next];
+            const tap__pw_operand *at = &p->stores[next];
             int64_t offset = tile_offset(at, row, column, outer, p->nouter);
             store_tile(p, at, (char *)r->data[at->address] + offset * at->bytes, f, rows, columns);
         }
@@ -846,26 +549,35 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
         run_tile(r, &f, tile);
 }
 
-void tap__pw_run(const tap__pw *p, void *const *data)
+static void run_all(run *r)
 {
-    run r = {.p = p, .data = data};
-    if (p->count == 0)
-        return;
-    for (int i = 0; i < p->nloads; i++)
-        for (int k = 0; k < p->nstores; k++)
-            if (data[i] == data[p->nloads + k])
-                r.aliased |= 1u << i;
+    const tap__pw *p = r->p;
     if (!p->tiled) {
         int64_t blocks = (p->count + p->block - 1) / p->block;
         if (blocks <= p->grain)
-            run_blocks(&r, 0, blocks);
+            run_blocks(r, 0, blocks);
         else
-            tap__parallel(&p->threads, blocks, p->grain, run_blocks, &r);
+            tap__parallel(&p->threads, blocks, p->grain, run_blocks, r);
         return;
     }
     int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) *
                     ((p->rows + p->tile_rows - 1) / p->tile_rows);
     for (int d = 0; d < p->nouter; d++)
         tiles *= p->outer_size[d];
-    tap__parallel(&p->threads, tiles, p->grain, run_tiles, &r);
+    tap__parallel(&p->threads, tiles, p->grain, run_tiles, r);
+}
+
+tap_status tap__pw_run(const tap__pw *p, void *const *data, tap_error *err)
+{
+    _Atomic(const char *) by_zero = NULL;
+    run r = {.p = p, .data = data, .by_zero = &by_zero};
+    if (p->count == 0)
+        return TAP_OK;
+    for (int i = 0; i < p->nloads; i++)
+        for (int k = 0; k < p->nstores; k++)
+            if (data[i] == data[p->nloads + k])
+                r.aliased |= 1u << i;
+    run_all(&r);
+    const char *node = atomic_load(&by_zero);
+    return node ? tap_fail(err, TAP_E_UNSUPPORTED, "ZeroDivisionError: %s divides an integer by zero", node) : TAP_OK;
 }

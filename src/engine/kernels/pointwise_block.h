@@ -46,6 +46,7 @@ struct tap__pw_step {
     uint16_t dst, src[TAP_PW_MAX_SRC];
     uint8_t nsrc;
     int8_t line;             /* the load that is its second operand and the same along a line; -1: none */
+    const char *divides;     /* the node that fails where an integer of src[1] is zero; NULL: none does */
     struct {
         int64_t i;
         double f;

@@ -484,7 +484,7 @@ static bool is_alone(const lowering *l, int k)
     return is_number(l, k) || l->call->in[k].ndim == 0;
 }
 
-/* Integers: only by a number that is not zero, since the others may fail. */
+/* Integers by zero fail: by a number here, by a tensor when it runs. */
 static tap__pw_value divide_whole(lowering *l, tap__pw_insn floats, tap__pw_insn integers)
 {
     compute_in(l, l->call->out[0].dtype);
@@ -494,15 +494,20 @@ static tap__pw_value divide_whole(lowering *l, tap__pw_insn floats, tap__pw_insn
     }
     if (is_float(l->type))
         return finish(l, apply(l, floats, OPMATH), 0);
-    if (!is_number(l, 1) || l->type == TAP_PW_b8 || l->b->failed) {
+    if (l->type == TAP_PW_b8 || is_complex(l->type) || l->b->failed) {
         l->b->failed = true;
         return (tap__pw_value){0, 0};
     }
-    l->imm[0] = as_number(l, l->call->in[1].number, false);
-    if (l->imm[0].i == 0)
+    if (!is_number(l, 1)) {
+        uint16_t quotient = emit(l, integers, 2, (uint16_t[]){operand(l, 0, 0), operand(l, 1, 0)});
+        if (!l->b->failed)
+            l->b->steps[l->b->nsteps - 1].divides = l->call->name ? l->call->name : "";
+        return finish(l, quotient, EXACT);
+    }
+    tap__number divisor = as_number(l, l->call->in[1].number, false);
+    if (divisor.i == 0)
         l->b->failed = true;
-    uint16_t x = operand(l, 0, 0);
-    return finish(l, emit(l, integers, 1, &x), EXACT);
+    return finish(l, emit_number(l, integers, operand(l, 0, 0), divisor), EXACT);
 }
 
 static tap__pw_value divide(lowering *l, const rule *r)
@@ -767,7 +772,7 @@ static const rule RULES[TAP_PW_END] = {
     BY(IsPosInf, of_floats, IsPosInf), BY(IsNegInf, of_floats, IsNegInf),
     BY(Ceil, round_floats, Ceil), BY(Floor, round_floats, Floor), BY(Trunc, round_floats, Trunc),
     BY(Round, round_to, Round),
-    BY(Abs, magnitude, Abs), BY(Add, add, Add), BY(Cast, to_dtype, Copy), BY(Celu, celu, Elu), BY(Clamp, clamp, Max),
+    BY(Abs, magnitude, Abs), BY(Add, add, Add), BY(Assign, to_dtype, Copy), BY(Cast, to_dtype, Copy), BY(Celu, celu, Elu), BY(Clamp, clamp, Max),
     BY(Complex, from_parts, Complex), BY(Conj, conjugate, Conj), BY(Div, divide, Div), BY(Elu, elu, Elu),
     BY(EluGrad, elu, EluGrad), BY(Exp, exponential, Exp), BY(Fill, fill, Copy), BY(FloorDiv, floor_divide, DivFloor),
     BY(Fmod, remainder_of, Fmod), BY(Gelu, gelu, Gelu), BY(GeluBackward, gelu, GeluGrad), BY(Logit, logit, Logit), BY(LogitGrad, logit, LogitGrad),

@@ -8,7 +8,9 @@
 enum {
     TAP_PW_MAX_STEPS = 320,
     TAP_PW_MAX_SLOTS = 480,
-    TAP_PW_MAX_BLOCK = 4096 /* elements */
+    TAP_PW_MAX_BLOCK = 4096, /* elements */
+    TAP_PW_MAX_TILE = 128,   /* elements in a row */
+    TAP_PW_LINE = 64         /* bytes */
 };
 
 typedef enum tap__pw_slot_kind { TAP_PW_LOADED, TAP_PW_CONSTANT, TAP_PW_COMPUTED } tap__pw_slot_kind;
@@ -49,5 +51,48 @@ uint16_t tap__pw_add_slot(tap__pw_builder *b, tap__pw_slot_kind kind, tap__pw_ty
 /* Adds one node: in[k] for each input that is a tensor. inner: later nodes use the result, so it is rounded to its
  * dtype in the block; else its store does that. The result is meaningless when b->failed is set. */
 tap__pw_value tap__pw_lower(tap__pw_builder *b, const tap__call *call, const tap__pw_value *in, bool inner);
+
+typedef enum tap__pw_half { TAP_PW_NOT_HALF, TAP_PW_HALF_F16, TAP_PW_HALF_BF16 } tap__pw_half;
+
+/* One load or store. */
+typedef struct tap__pw_operand {
+    uint16_t slot;
+    int16_t after;       /* stores: the step that gives the value, -1: before all */
+    int16_t address;     /* which of the addresses of a run */
+    uint8_t bytes;       /* of an element in memory */
+    tap__pw_half half;           /* widened to float32 in the block */
+    bool direct;         /* the block can be the memory itself */
+    bool once;           /* loads: the same in every block */
+    bool line;           /* loads: the same along a line, for one step that can take it as a number */
+    int16_t into;        /* loads of halves: the store that takes them as float32, -1: none */
+    tap__pw_layout layout;
+    int64_t row_stride, column_stride; /* tiles */
+    int64_t outer_stride[TAP_ENGINE_MAX_NDIM];
+} tap__pw_operand;
+
+struct tap__pw {
+    const tap__pw_kernels *kernels;
+    tap__call threads;   /* for tap__parallel */
+    int nsteps, nslots, nloads, nstores;
+    tap__pw_step *steps;
+    tap__pw_slot *slots;
+    uint32_t *place;     /* per slot: where its block is in the scratch */
+    tap__pw_operand *loads, *stores;
+    size_t scratch;      /* bytes, with room to align; the last block is for staging */
+    size_t stage;        /* where that is */
+    int64_t count;       /* elements */
+    int64_t block;       /* elements of a block */
+    int64_t grain;       /* blocks or tiles in a piece */
+    int nrepeats;        /* loads that are the same in every block */
+    bool tiled;
+    int64_t rows, columns, tile_rows, tile_columns; /* of the two dimensions */
+    int nouter;
+    int64_t outer_size[TAP_ENGINE_MAX_NDIM];        /* innermost first */
+};
+
+/* Puts every operand into the order of iteration and cuts that into blocks or tiles. block_of: per slot, which block;
+ * size: bytes of the largest element. */
+void tap__pw_set_geometry(tap__pw *p, const tap__operand *loads, const tap__operand *stores, const uint16_t *block_of,
+                          size_t size);
 
 #endif

@@ -1,6 +1,6 @@
-/* sorting.c - sort, topk and searchsorted along one dimension. An element becomes an unsigned key whose order is the
- * element's (NaN above everything, -0 equal to 0, turned over for descending order) together with its place, so that
- * equal elements keep their order; long rows are sorted digit by digit, short ones by insertion. */
+/* sorting.c - sort, topk, median and searchsorted along one dimension. An element becomes an unsigned key whose order
+ * is the element's (NaN above everything, -0 equal to 0, turned over for descending order) together with its place, so
+ * that equal elements keep their order; long rows are sorted digit by digit, short ones by insertion. */
 #include "engine/kernels/move.h"
 #include "engine/kernels/number.h"
 #include "engine/kernels/offsets.h"
@@ -26,6 +26,7 @@ typedef struct rows {
     int64_t in_stride[TAP_ENGINE_MAX_NDIM], out_stride[TAP_ENGINE_MAX_NDIM], index_stride[TAP_ENGINE_MAX_NDIM];
     int64_t in_step, out_step, index_step; /* along the row, elements */
     bool descending, wide;
+    bool middle, ignore_nan;         /* the median alone */
     int64_t keep;                    /* how many of each row are wanted */
     int slots;
     size_t slot_bytes;
@@ -197,6 +198,38 @@ static const item *sort_wide(item *values, item *other, int64_t count)
 SELECT(narrow, uint64_t, LESS_WORD)
 SELECT(wide, item, LESS_ITEM)
 
+/* Puts the value of rank k into its place. */
+#define NTH(name, type, less)                                                                                        \
+    static type nth_##name(type *values, int64_t count, int64_t k)                                                   \
+    {                                                                                                                \
+        int64_t low = 0, high = count - 1;                                                                           \
+        while (low < high) {                                                                                         \
+            type a = values[low], b = values[low + (high - low) / 2], c = values[high];                              \
+            type pivot = less(a, b) ? (less(b, c) ? b : less(a, c) ? c : a) : (less(a, c) ? a : less(b, c) ? c : b);  \
+            int64_t i = low, j = high;                                                                               \
+            while (i <= j) {                                                                                         \
+                while (less(values[i], pivot))                                                                       \
+                    i++;                                                                                             \
+                while (less(pivot, values[j]))                                                                       \
+                    j--;                                                                                             \
+                if (i > j)                                                                                           \
+                    break;                                                                                           \
+                type swap = values[i];                                                                               \
+                values[i++] = values[j];                                                                             \
+                values[j--] = swap;                                                                                  \
+            }                                                                                                        \
+            if (k <= j)                                                                                              \
+                high = j;                                                                                            \
+            else if (k >= i)                                                                                         \
+                low = i;                                                                                             \
+            else                                                                                                     \
+                break;                                                                                               \
+        }                                                                                                            \
+        return values[k];                                                                                            \
+    }
+NTH(narrow, uint64_t, LESS_WORD)
+NTH(wide, item, LESS_ITEM)
+
 /* --------------------------------------------------------------------------------------------------------- rows */
 
 static void insert_all_wide(item *values, int64_t count)
@@ -238,6 +271,40 @@ static void store_row(const rows *self, const void *from, char *values, int64_t 
     default: *(uint64_t *)target = *(const uint64_t *)source;
     }
     indices[at * self->index_step] = place;
+}
+
+/* The rank of the median; -1 - place: the first NaN is the answer. */
+static int64_t middle_rank(const rows *self, const uint64_t *keys)
+{
+    tap_dtype dtype = self->call->in[0].dtype;
+    int64_t count = self->length, numbers = count, first = -1;
+    uint64_t nan = UINT64_MAX >> (64 - key_bits(dtype));
+    for (int64_t i = 0; tap_dtype_describe(dtype)->kind == 'F' && i < count; i++) {
+        numbers -= keys[i] == nan;
+        first = first < 0 && keys[i] == nan ? i : first;
+    }
+    if (numbers == 0 || (numbers < count && !self->ignore_nan))
+        return -1 - first;
+    return (numbers - 1) / 2;
+}
+
+static void median_row(const rows *self, const void *from, char *values, int64_t *indices, char *room)
+{
+    int64_t count = self->length;
+    item *items = (item *)room;
+    uint64_t *words = (uint64_t *)room, *keys = self->wide ? (uint64_t *)(items + count) : words;
+    make_keys(self->call->in[0].dtype, from, self->in_step, count, false, keys);
+    int64_t rank = middle_rank(self, keys), place = -1 - rank;
+    if (rank >= 0 && self->wide) {
+        for (int64_t i = 0; i < count; i++)
+            items[i] = (item){keys[i], (uint64_t)i};
+        place = (int64_t)nth_wide(items, count, rank).place;
+    } else if (rank >= 0) {
+        for (int64_t i = 0; i < count; i++)
+            words[i] = keys[i] << 32 | (uint64_t)i;
+        place = (int64_t)(nth_narrow(words, count, rank) & UINT32_MAX);
+    }
+    store_row(self, from, values, indices, 0, place);
 }
 
 static void sort_row(const rows *self, const void *from, char *values, int64_t *indices, char *room)
@@ -296,9 +363,44 @@ static void sort_slot(void *user, int64_t begin, int64_t end)
                 out += at * all->out_stride[i];
                 index += at * all->index_stride[i];
             }
-            sort_row(all, self->in + in * bytes, self->values + out * bytes, self->indices + index,
-                     self->room + (size_t)slot * all->slot_bytes);
+            (all->middle ? median_row : sort_row)(all, self->in + in * bytes, self->values + out * bytes,
+                                                  self->indices + index, self->room + (size_t)slot * all->slot_bytes);
         }
+}
+
+/* keeps: the outputs have the dimension too. */
+static tap_status make_rows(tap__call *call, const rows *wanted, bool keeps, tap_error *err)
+{
+    const tap__operand *in = &call->in[0], *values = &call->out[0], *indices = &call->out[1];
+    rows *self = tap__calloc(1, sizeof *self);
+    if (!self)
+        return tap_fail_nomem(err);
+    *self = *wanted;
+    self->count = 1;
+    self->wide = key_bits(in->dtype) == 64;
+    int64_t length = self->length;
+    for (int i = 0; i < in->ndim; i++) {
+        int out = keeps || i < self->dim ? i : i - 1;
+        if (i == self->dim) {
+            self->in_step = in->stride[i];
+            self->out_step = keeps ? values->stride[i] : 0;
+            self->index_step = keeps ? indices->stride[i] : 0;
+            continue;
+        }
+        self->size[self->ndim] = in->size[i];
+        self->in_stride[self->ndim] = in->stride[i];
+        self->out_stride[self->ndim] = values->stride[out];
+        self->index_stride[self->ndim++] = indices->stride[out];
+        self->count *= in->size[i];
+    }
+    self->slots = call->threads < self->count ? call->threads : (int)self->count;
+    if (self->count * length < 8192 || self->slots < 1)
+        self->slots = 1;
+    self->slot_bytes = (size_t)length * 2 * (self->wide ? sizeof(item) : sizeof(uint64_t));
+    self->slot_bytes = (self->slot_bytes + 63) / 64 * 64;
+    call->scratch = self->slot_bytes * (size_t)self->slots;
+    call->state = self;
+    return TAP_OK;
 }
 
 static tap_status prepare_rows(tap__call *call, int64_t keep, bool descending, tap_error *err)
@@ -316,32 +418,8 @@ static tap_status prepare_rows(tap__call *call, int64_t keep, bool descending, t
         sizes[dim] = keep;
     TAP_TRY(tap__expect_sizes(call, values, in->ndim, sizes, err));
     TAP_TRY(tap__expect_sizes(call, indices, in->ndim, sizes, err));
-    rows *self = tap__calloc(1, sizeof *self);
-    if (!self)
-        return tap_fail_nomem(err);
-    *self = (rows){.call = call, .dim = dim, .count = 1, .length = length, .keep = keep, .descending = descending,
-                   .wide = key_bits(in->dtype) == 64};
-    for (int i = 0; i < in->ndim; i++) {
-        if (i == dim) {
-            self->in_step = in->stride[i];
-            self->out_step = values->stride[i];
-            self->index_step = indices->stride[i];
-            continue;
-        }
-        self->size[self->ndim] = in->size[i];
-        self->in_stride[self->ndim] = in->stride[i];
-        self->out_stride[self->ndim] = values->stride[i];
-        self->index_stride[self->ndim++] = indices->stride[i];
-        self->count *= in->size[i];
-    }
-    self->slots = call->threads < self->count ? call->threads : (int)self->count;
-    if (self->count * length < 8192 || self->slots < 1)
-        self->slots = 1;
-    self->slot_bytes = (size_t)length * 2 * (self->wide ? sizeof(item) : sizeof(uint64_t));
-    self->slot_bytes = (self->slot_bytes + 63) / 64 * 64;
-    call->scratch = self->slot_bytes * (size_t)self->slots;
-    call->state = self;
-    return TAP_OK;
+    const rows wanted = {.call = call, .dim = dim, .length = length, .keep = keep, .descending = descending};
+    return make_rows(call, &wanted, true, err);
 }
 
 static tap_status prepare_sort(tap__call *call, tap_error *err)
@@ -372,6 +450,28 @@ static void release_rows(tap__call *call)
 
 const tap__kernel tap__kernel_sort = {prepare_sort, run_rows, release_rows};
 const tap__kernel tap__kernel_topk = {prepare_topk, run_rows, release_rows};
+
+static tap_status prepare_median(tap__call *call, tap_error *err)
+{
+    const tap__operand *in = &call->in[0], *values = &call->out[0], *indices = &call->out[1];
+    bool keepdim = tap__call_attr(call, "keepdim")->i != 0;
+    int64_t sizes[TAP_ENGINE_MAX_NDIM];
+    int dim, ndim = 0;
+    TAP_TRY(tap__dim_place(call, tap__call_attr(call, "dim")->i, in->ndim, &dim, err));
+    int64_t length = in->ndim ? in->size[dim] : 1;
+    if (values->dtype != in->dtype || indices->dtype != TAP_I64 || !key_bits(in->dtype) || length > UINT32_MAX ||
+        length < 1)
+        return tap__refuse(call, err);
+    for (int i = 0; i < in->ndim; i++)
+        if (keepdim || i != dim)
+            sizes[ndim++] = i == dim ? 1 : in->size[i];
+    TAP_TRY(tap__expect_sizes(call, values, ndim, sizes, err));
+    TAP_TRY(tap__expect_sizes(call, indices, ndim, sizes, err));
+    const rows wanted = {.call = call, .dim = dim, .length = length, .keep = 1, .middle = true,
+                         .ignore_nan = tap__call_attr(call, "ignore_nan")->i != 0};
+    return make_rows(call, &wanted, keepdim, err);
+}
+const tap__kernel tap__kernel_median = {prepare_median, run_rows, release_rows};
 
 /* ---------------------------------------------------------------------------------------------------- searching */
 
