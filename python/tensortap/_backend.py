@@ -21,7 +21,7 @@ import torch.fx
 from torch.utils import _sympy
 
 from . import _core
-from ._decompositions import decompositions
+from ._decompositions import decompositions, whole_resampling
 from ._engine_options import Options
 from ._observe import Observer, Profile, checker, tapper
 from ._recording import recording
@@ -523,14 +523,16 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: A
     def compiler(kind: str) -> Callable[..., Any]:
         return lambda graph, inputs: compile_graph(graph, inputs, options, f"{name}.{kind}")
 
-    return aot_autograd(  # type: ignore[no-any-return]
+    traced = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
         partition_fn=min_cut_rematerialization_partition,
         decompositions={**decompositions(), **_converters},
         keep_inference_input_mutations=True,
-    )(gm, example_inputs)
+    )
+    with whole_resampling():
+        return traced(gm, example_inputs)  # type: ignore[no-any-return]
 
 
 def _programs() -> list[tuple[str, _core.Program]]:
