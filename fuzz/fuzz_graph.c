@@ -16,7 +16,8 @@ static const char *const TARGETS[] = {
 #include "frontend/aten.def"
 };
 
-enum { MAX_INPUTS = 4, MAX_NODES = 10, MAX_VALUES = 64, MAX_OUT = 5, MAX_ELEMENTS = 4096, COUNT_TARGETS = sizeof TARGETS / sizeof TARGETS[0] };
+enum { MAX_INPUTS = 4, MAX_NODES = 10, MAX_VALUES = 64, MAX_OUT = 5, MAX_ELEMENTS = 4096 };
+enum { COUNT_TARGETS = sizeof TARGETS / sizeof TARGETS[0] };
 
 static const tap_dtype DTYPES[] = {TAP_F32, TAP_I64, TAP_F64, TAP_BF16, TAP_BOOL, TAP_F16, TAP_I32, TAP_U8, TAP_C64, TAP_I8, TAP_I16, TAP_C128};
 

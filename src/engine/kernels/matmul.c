@@ -350,7 +350,7 @@ typedef struct products {
     const char *a, *b;
     char *c;
     int64_t a_step, b_step, c_step; /* bytes from one matrix to the next */
-    char alpha[16], beta[16];
+    _Alignas(8) char alpha[16], beta[16];
 } products;
 
 static void run_products(void *user, int64_t begin, int64_t end)
