@@ -136,6 +136,9 @@ static bool sizes_fit(const tap__call *call)
                 return false;
         return call->out[0].dtype != TAP_DTYPE_NONE;
     }
+    for (int i = 0; i < call->nout; i++) /* only a gradient, which the rows call d..., may be left out */
+        if (call->out[i].dtype == TAP_DTYPE_NONE && call->op->kind == TAP_OP_KERNEL && call->op->outputs[0][0] != 'd')
+            return false;
     if (call->op->kind != TAP_OP_KERNEL || !call->op->shape || call->op->user || call->nout > TAP_OP_MAX_OUTPUTS)
         return true;
     memcpy(out, call->out, (size_t)call->nout * sizeof out[0]);
@@ -143,7 +146,9 @@ static bool sizes_fit(const tap__call *call)
     if (call->op->shape(&asked, NULL) != TAP_OK)
         return false;
     for (int i = 0; i < call->nout; i++)
-        if (call->out[i].dtype != TAP_DTYPE_NONE && !tap__operand_same_sizes(&out[i], &call->out[i]))
+        if (call->out[i].dtype != TAP_DTYPE_NONE &&
+            (!tap__operand_same_sizes(&out[i], &call->out[i]) || /* indices are not converted */
+             (i > 0 && out[i].dtype == TAP_I64 && call->out[i].dtype != TAP_I64)))
             return false;
     return true;
 }
