@@ -255,6 +255,9 @@ static tap_status take_pointers(tap_frame *frame, int32_t count, tap_error *err)
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
+/* Where a kernel asked for none: an address still, from which no bytes may be counted, cleared or copied. */
+static _Alignas(64) char no_scratch[64];
+
 static void resolve(tap_frame *frame, const tap__step *step)
 {
     for (int32_t i = 0; i < step->nrefs; i++) {
@@ -263,6 +266,8 @@ static void resolve(tap_frame *frame, const tap__step *step)
                              : ref->value == TAP__REF_ARENA ? (char *)frame->arena->memory + ref->bytes
                                                             : NULL;
     }
+    if (step->kind == TAP__STEP_KERNEL && !frame->pointers[step->nrefs - 1])
+        frame->pointers[step->nrefs - 1] = no_scratch;
 }
 
 static tap_status run_native(tap_frame *frame, const tap__step *step, tap_error *err)

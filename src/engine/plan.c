@@ -28,6 +28,20 @@ void tap__plan_free(tap__plan *plan, int32_t nnodes)
 
 /* --------------------------------------------------------------------------------------------------------- sizes */
 
+/* Whether all of it can be addressed; sizes nobody could allocate are the host's to complain about. */
+static bool is_addressable(const tap__operand *operand, int32_t ndim)
+{
+    int64_t count = 1, last = 0, far, bytes;
+    for (int32_t i = 0; i < ndim; i++) {
+        if (operand->size[i] < 0 || operand->stride[i] < 0 ||
+            __builtin_mul_overflow(count, operand->size[i] > 0 ? operand->size[i] : 1, &count) ||
+            __builtin_mul_overflow(operand->size[i], operand->stride[i], &far) || __builtin_add_overflow(last, far, &last))
+            return false;
+    }
+    /* a dtype's elements are at most 16 bytes; scratch may hold several times as much */
+    return !__builtin_mul_overflow(count > last ? count : last, 1024, &bytes);
+}
+
 static void concrete_value(const tap__plan *plan, const tap__value *value, tap__operand *out)
 {
     *out = (tap__operand){.dtype = value->dtype, .ndim = -1};
@@ -38,10 +52,9 @@ static void concrete_value(const tap__plan *plan, const tap__value *value, tap__
             return;
         out->size[i] = plan->syms[value->size[i]];
         out->stride[i] = plan->syms[value->stride[i]];
-        if (out->size[i] < 0)
-            return;
     }
-    out->ndim = value->ndim;
+    if (is_addressable(out, value->ndim))
+        out->ndim = value->ndim;
 }
 
 static void contiguous_strides(tap__operand *operand)
@@ -100,6 +113,46 @@ static int concrete_attr(tap__plan *plan, const tap__attr_source *from, tap__att
     return 1;
 }
 
+static bool broadcasts(const tap__operand *in, const tap__operand *out)
+{
+    if (in->ndim > out->ndim)
+        return false;
+    for (int i = 0; i < in->ndim; i++) {
+        int64_t size = in->size[i];
+        if (size != 1 && size != out->size[out->ndim - in->ndim + i])
+            return false;
+    }
+    return true;
+}
+
+/* Whether the operands' sizes go together as the operator needs it. Kernels rely on that. */
+static bool sizes_fit(const tap__call *call)
+{
+    tap__operand out[TAP_OP_MAX_OUTPUTS];
+    tap__call asked = *call;
+    if (call->op->kind == TAP_OP_POINTWISE) {
+        for (int i = 0; i < call->nin; i++)
+            if (call->in[i].dtype != TAP_DTYPE_NONE && !call->in[i].is_number && !broadcasts(&call->in[i], &call->out[0]))
+                return false;
+        return call->out[0].dtype != TAP_DTYPE_NONE;
+    }
+    for (int i = 0; i < call->nout; i++) /* only a gradient, which the rows call d..., may be left out */
+        if (call->out[i].dtype == TAP_DTYPE_NONE && call->op->kind == TAP_OP_KERNEL && call->op->outputs[0][0] != 'd')
+            return false;
+    if (call->op->kind != TAP_OP_KERNEL || !call->op->shape || call->op->user || call->nout > TAP_OP_MAX_OUTPUTS)
+        return true;
+    memcpy(out, call->out, (size_t)call->nout * sizeof out[0]);
+    asked.out = out;
+    if (call->op->shape(&asked, NULL) != TAP_OK)
+        return false;
+    for (int i = 0; i < call->nout; i++)
+        if (call->out[i].dtype != TAP_DTYPE_NONE &&
+            (!tap__operand_same_sizes(&out[i], &call->out[i]) || /* indices are not converted */
+             (i > 0 && out[i].dtype == TAP_I64 && call->out[i].dtype != TAP_I64)))
+            return false;
+    return true;
+}
+
 /* Fills plan->calls[index]; *fits is false when something about it is not known here. */
 static tap_status make_call(tap__planning *self, int32_t index, bool *fits, tap_error *err)
 {
@@ -147,7 +200,7 @@ static tap_status make_call(tap__planning *self, int32_t index, bool *fits, tap_
             plan->values[node->first_value + i] = call->out[i];
         }
     }
-    *fits = true;
+    *fits = infer || sizes_fit(call);
     return TAP_OK;
 }
 
@@ -228,7 +281,18 @@ static void find_boxed(tap__planning *self)
     }
 }
 
-static void find_roots(tap__planning *self)
+/* Whether a view stays inside its root's memory, where that is ours: how long the host's is, is not known. */
+static bool is_inside(const tap__planning *self, int32_t value)
+{
+    int32_t root = self->root[value], node = self->graph->values[root].node;
+    const tap__operand *view = &self->plan->values[value];
+    if (node < self->first || self->plan->on_host[node] || tap__operand_count(view) == 0)
+        return true;
+    int64_t from = self->offset[value], room = (int64_t)tap__operand_bytes(&self->plan->values[root]);
+    return from >= 0 && from <= room && (int64_t)tap__operand_bytes(view) <= room - from;
+}
+
+static tap_status find_roots(tap__planning *self, tap_error *err)
 {
     const tap_graph *graph = self->graph;
     tap__plan *plan = self->plan;
@@ -245,10 +309,16 @@ static void find_roots(tap__planning *self)
             const tap__value *value = &graph->values[node->first_value + i];
             int64_t item = tap_dtype_describe(value->dtype)->bytes;
             self->root[node->first_value + i] = self->root[from];
-            self->offset[node->first_value + i] = self->offset[from] + plan->syms[value->offset] * item -
-                                                  plan->syms[base->offset] * base_item;
+            int64_t begin, base_begin, *offset = &self->offset[node->first_value + i];
+            if (__builtin_mul_overflow(plan->syms[value->offset], item, &begin) ||
+                __builtin_mul_overflow(plan->syms[base->offset], base_item, &base_begin) ||
+                __builtin_sub_overflow(begin, base_begin, &begin) ||
+                __builtin_add_overflow(self->offset[from], begin, offset) || !is_inside(self, node->first_value + i))
+                return tap_fail(err, TAP_E_INVALID, "node %s: it is a view that reaches past the memory of its base",
+                                node->name);
         }
     }
+    return TAP_OK;
 }
 
 /* A view needs the offsets of both ends; one that lacks them is made by the host. */
@@ -265,7 +335,7 @@ static void check_views(tap__planning *self)
         known = known && base >= 0 && have[base];
         for (int32_t i = 0; known && i < node->nvalues; i++) {
             tap_sym offset = graph->values[node->first_value + i].offset;
-            known = offset >= 0 && have[offset];
+            known = offset >= 0 && have[offset] && self->plan->values[node->first_value + i].ndim >= 0;
         }
         self->plan->on_host[n] = !known;
     }
@@ -309,7 +379,7 @@ static tap_status make(tap__planning *self, tap_error *err)
         TAP_TRY(prepare_node(self, n, err));
     check_views(self);
     find_boxed(self);
-    find_roots(self);
+    TAP_TRY(find_roots(self, err));
     TAP_TRY(tap__plan_steps(self, err));
     return tap__plan_memory(self, err);
 }

@@ -23,14 +23,8 @@ typedef struct layout {
 
 size_t tap__plan_extent(const tap__operand *operand)
 {
-    int64_t last = 0;
-    for (int i = 0; i < operand->ndim; i++) {
-        if (operand->size[i] == 0)
-            return ALIGN;
-        last += (operand->size[i] - 1) * operand->stride[i];
-    }
-    size_t bytes = (size_t)(last + 1) * tap_dtype_describe(operand->dtype)->bytes;
-    return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    size_t bytes = tap__operand_bytes(operand);
+    return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
 }
 
 static size_t place(layout *self, int32_t now, int32_t until, size_t size)

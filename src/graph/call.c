@@ -21,6 +21,17 @@ int64_t tap__operand_count(const tap__operand *operand)
     return count;
 }
 
+size_t tap__operand_bytes(const tap__operand *operand)
+{
+    int64_t last = 0;
+    for (int i = 0; i < operand->ndim; i++) {
+        if (operand->size[i] == 0)
+            return 0;
+        last += (operand->size[i] - 1) * operand->stride[i];
+    }
+    return (size_t)(last + 1) * tap_dtype_describe(operand->dtype)->bytes;
+}
+
 bool tap__operand_same_sizes(const tap__operand *a, const tap__operand *b)
 {
     return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;

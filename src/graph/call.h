@@ -49,6 +49,7 @@ typedef struct tap__call {
 /* By the attribute's name in the op's row; the row must have it. */
 const tap__attr *tap__call_attr(const tap__call *call, const char *name);
 int64_t tap__operand_count(const tap__operand *operand);
+size_t tap__operand_bytes(const tap__operand *operand); /* from its first to behind its last element */
 bool tap__operand_same_sizes(const tap__operand *a, const tap__operand *b);
 /* The dtype a number stands for: bool, int64, float64 or complex128. */
 tap_dtype tap__number_dtype(const tap__number *number);

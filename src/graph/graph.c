@@ -91,16 +91,41 @@ static bool reserve(void *array, int32_t count, int32_t *room, size_t size)
     return true;
 }
 
-static tap_status copy_spec(tap_graph *graph, tap__value *value, const tap_spec *spec, tap_error *err)
+/* Expressions are numbers the caller hands back; -1 is one that is not known. */
+static tap_status check_syms(const tap_graph *graph, const char *name, const tap_sym *syms, int32_t count, tap_error *err)
+{
+    for (int32_t i = 0; syms && i < count; i++)
+        if (syms[i] >= graph->syms.count)
+            return tap_fail(err, TAP_E_INVALID, "%s: expression %d is not one of the graph's, which has %d", name,
+                            (int)syms[i], (int)graph->syms.count);
+    return TAP_OK;
+}
+
+static tap_status check_spec(const tap_graph *graph, const char *name, const tap_spec *spec, int32_t count, tap_error *err)
+{
+    if ((unsigned)spec->type > TAP_SPEC_NONE)
+        return tap_fail(err, TAP_E_INVALID, "%s: a value cannot be of type %d", name, (int)spec->type);
+    if (spec->type == TAP_SPEC_INT && (!spec->sizes || spec->sizes[0] < 0))
+        return tap_fail(err, TAP_E_INVALID, "%s: an integer value of a graph needs an expression or a symbol", name);
+    TAP_TRY(check_syms(graph, name, spec->sizes, count, err));
+    if (spec->type != TAP_SPEC_TENSOR)
+        return TAP_OK;
+    TAP_TRY(check_syms(graph, name, spec->strides, count, err));
+    return check_syms(graph, name, &spec->offset, 1, err);
+}
+
+static tap_status copy_spec(tap_graph *graph, const char *name, tap__value *value, const tap_spec *spec, tap_error *err)
 {
     int32_t count = spec->type == TAP_SPEC_INT ? 1 : spec->type == TAP_SPEC_TENSOR ? spec->ndim : 0;
     *value = (tap__value){.type = spec->type, .dtype = spec->dtype, .ndim = spec->ndim, .elsewhere = spec->elsewhere,
                           .offset = spec->offset, .node = -1};
-    if (spec->type == TAP_SPEC_TENSOR && (spec->ndim < 0 || spec->ndim > TAP_ENGINE_MAX_NDIM)) {
-        value->type = TAP_SPEC_OPAQUE; /* the host handles what is deeper than the engine goes */
+    if (spec->type == TAP_SPEC_TENSOR &&
+        (spec->ndim < 0 || spec->ndim > TAP_ENGINE_MAX_NDIM || !tap_dtype_describe(spec->dtype))) {
+        value->type = TAP_SPEC_OPAQUE; /* the host handles what is deeper than the engine goes, or of a dtype it lacks */
         count = 0;
     }
-    value->inferred = spec->type == TAP_SPEC_TENSOR && !spec->sizes && spec->ndim > 0;
+    TAP_TRY(check_spec(graph, name, spec, count, err));
+    value->inferred = value->type == TAP_SPEC_TENSOR && !spec->sizes && spec->ndim > 0;
     if (count == 0 || value->inferred)
         return TAP_OK;
     value->size = tap__graph_alloc(graph, (size_t)count, sizeof(tap_sym));
@@ -113,16 +138,15 @@ static tap_status copy_spec(tap_graph *graph, tap__value *value, const tap_spec 
         if (spec->type == TAP_SPEC_TENSOR && (value->size[i] < 0 || value->stride[i] < 0))
             value->type = TAP_SPEC_OPAQUE; /* a size we cannot compute */
     }
-    if (spec->type == TAP_SPEC_INT && value->size[0] < 0)
-        return tap_fail(err, TAP_E_INVALID, "an integer value of a graph needs an expression or a symbol");
     return TAP_OK;
 }
 
-tap_status tap__graph_value(tap_graph *graph, const tap_spec *spec, int32_t node, int32_t *value, tap_error *err)
+tap_status tap__graph_value(tap_graph *graph, const char *name, const tap_spec *spec, int32_t node, int32_t *value,
+                            tap_error *err)
 {
     if (!reserve(&graph->values, graph->nvalues, &graph->values_room, sizeof *graph->values))
         return tap_fail_nomem(err);
-    TAP_TRY(copy_spec(graph, &graph->values[graph->nvalues], spec, err));
+    TAP_TRY(copy_spec(graph, name, &graph->values[graph->nvalues], spec, err));
     graph->values[graph->nvalues].node = node;
     *value = graph->nvalues++;
     return TAP_OK;
@@ -130,10 +154,9 @@ tap_status tap__graph_value(tap_graph *graph, const tap_spec *spec, int32_t node
 
 tap_status tap_graph_input(tap_graph *graph, const char *name, const tap_spec *spec, int32_t *value, tap_error *err)
 {
-    (void)name;
     if (!reserve(&graph->inputs, graph->ninputs, &graph->inputs_room, sizeof *graph->inputs))
         return tap_fail_nomem(err);
-    TAP_TRY(tap__graph_value(graph, spec, -1, value, err));
+    TAP_TRY(tap__graph_value(graph, name ? name : "input", spec, -1, value, err));
     graph->inputs[graph->ninputs++] = *value;
     return TAP_OK;
 }
@@ -141,7 +164,7 @@ tap_status tap_graph_input(tap_graph *graph, const char *name, const tap_spec *s
 tap_status tap_graph_int(tap_graph *graph, tap_sym sym, int32_t *value, tap_error *err)
 {
     tap_spec spec = {.type = TAP_SPEC_INT, .dtype = TAP_I64, .ndim = 1, .sizes = &sym, .offset = -1};
-    return tap__graph_value(graph, &spec, -1, value, err);
+    return tap__graph_value(graph, "integer", &spec, -1, value, err);
 }
 
 tap_status tap_graph_output(tap_graph *graph, const int32_t *values, size_t count, tap_error *err)
@@ -177,7 +200,11 @@ tap_status tap__graph_node(tap_graph *graph, const tap_op *op, const tap_node_de
         return tap_fail_nomem(err);
     for (size_t i = 0; i < desc->noutputs; i++) {
         int32_t value;
-        TAP_TRY(tap__graph_value(graph, &desc->outputs[i], graph->nnodes, &value, err));
+        tap_status status = tap__graph_value(graph, made->name, &desc->outputs[i], graph->nnodes, &value, err);
+        if (status != TAP_OK) {
+            graph->nvalues = made->first_value;
+            return status;
+        }
     }
     graph->nnodes++;
     *node = made;

@@ -60,8 +60,9 @@ struct tap_graph {
 /* Memory that lives as long as the graph; zeroed; NULL when there is none. */
 void *tap__graph_alloc(tap_graph *graph, size_t count, size_t size);
 char *tap__graph_text(tap_graph *graph, const char *text);
-/* A new value made by `node`. */
-tap_status tap__graph_value(tap_graph *graph, const tap_spec *spec, int32_t node, int32_t *value, tap_error *err);
+/* A new value made by `node`; name: whose it is, for messages. */
+tap_status tap__graph_value(tap_graph *graph, const char *name, const tap_spec *spec, int32_t node, int32_t *value,
+                            tap_error *err);
 /* Appends a node with its values; the caller fills sources, attrs and uses. The pointer is good until the next one. */
 tap_status tap__graph_node(tap_graph *graph, const tap_op *op, const tap_node_desc *desc, tap__node **node,
                            tap_error *err);

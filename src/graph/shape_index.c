@@ -49,6 +49,8 @@ tap_status tap__shape_arange(tap__call *call, tap_error *err)
     if (step->re == 0)
         return wrong(call, err);
     double count = ceil((end->re - start->re) / step->re);
+    if (!(count < 0x1p62)) /* NaN too */
+        return wrong(call, err);
     int64_t size = count > 0 ? (int64_t)count : 0;
     return set_sizes(call, dtype_or(call, whole ? TAP_I64 : TAP_F32), 1, &size, err);
 }

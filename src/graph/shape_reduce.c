@@ -192,9 +192,11 @@ tap_status tap__shape_batch_norm(tap__call *call, tap_error *err)
     const tap__operand *x = &call->in[0];
     if (x->ndim < 2)
         return bad_axis(call, 1, err);
+    /* where the running statistics are used there are none of this call's own */
+    int64_t channels = tap__call_attr(call, "training")->i || call->nout != 3 ? x->size[1] : 0;
     copy_sizes(&call->out[0], x, x->dtype);
     for (int k = 1; k < call->nout; k++)
-        call->out[k] = (tap__operand){.dtype = stats_dtype(call), .ndim = 1, .size = {x->size[1]}};
+        call->out[k] = (tap__operand){.dtype = stats_dtype(call), .ndim = 1, .size = {channels}};
     return TAP_OK;
 }
 

@@ -116,12 +116,13 @@ static bool power(int64_t base, int64_t exponent, int64_t *out)
 {
     if (exponent < 0)
         return false;
-    for (*out = 1; exponent > 0; exponent--) {
+    if (base >= -1 && base <= 1) { /* else 63 steps overflow */
+        *out = exponent == 0 ? 1 : base < 0 && exponent % 2 == 0 ? 1 : base;
+        return true;
+    }
+    for (*out = 1; exponent > 0; exponent--)
         if (__builtin_mul_overflow(*out, base, out))
             return false;
-        if (*out == 0 || (*out == 1 && base == 1))
-            break;
-    }
     return true;
 }
 
@@ -143,7 +144,7 @@ static bool apply(int kind, int64_t a, int64_t b, int64_t *out)
 
 tap_sym tap__sym_expr(tap__syms *syms, tap_sym_op op, tap_sym a, tap_sym b)
 {
-    if (a < 0 || b < 0 || a >= syms->count || b >= syms->count)
+    if (a < 0 || b < 0 || a >= syms->count || b >= syms->count || (unsigned)op > TAP_SYM_MIN)
         return -1;
     const tap__sym_node *x = &syms->nodes[a], *y = &syms->nodes[b];
     int64_t value;

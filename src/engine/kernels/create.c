@@ -15,7 +15,7 @@ static const unsigned char ZERO[16];
 static tap_status prepare_full(tap__call *call, tap_error *err)
 {
     const tap__attr *value = tap__call_attr(call, "fill_value");
-    unsigned char element[16] = {0};
+    _Alignas(8) unsigned char element[16] = {0};
     TAP_TRY(tap__moves_begin(call, sizeof(tap__moves), err));
     if (value->present)
         tap__number_store(&value->scalar, call->out[0].dtype, element);
@@ -43,7 +43,7 @@ TAP__MOVES_KERNEL(fill_tensor);
 static tap_status prepare_eye(tap__call *call, tap_error *err)
 {
     tap__number one = {.kind = 'I', .i = 1, .re = 1};
-    unsigned char element[16] = {0};
+    _Alignas(8) unsigned char element[16] = {0};
     tap__operand diagonal = call->out[0];
     diagonal.offset = 0;
     TAP_TRY(tap__moves_begin(call, sizeof(tap__moves), err));

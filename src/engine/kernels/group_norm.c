@@ -193,7 +193,8 @@ static tap_status prepare_forward(tap__call *call, tap_error *err)
     bool fits = is_channels(&call->in[1], self->channels) && is_channels(&call->in[2], self->channels) &&
                 self->group.count > 0;
     for (int k = 1; k < 3; k++)
-        fits = fits && call->out[k].ndim == 2 && call->out[k].size[1] == self->groups;
+        fits = fits && call->out[k].ndim == 2 && call->out[k].size[0] == call->in[0].size[0] &&
+               call->out[k].size[1] == self->groups;
     if (!fits) {
         tap__free(self);
         return tap__refuse(call, err);
@@ -307,7 +308,8 @@ static tap_status prepare_gradient(tap__call *call, tap_error *err)
     bool fits = is_channels(&call->in[4], self->channels) && is_channels(&call->out[1], self->channels) &&
                 is_channels(&call->out[2], self->channels) && self->group.count > 0;
     for (int k = 2; k < 4; k++)
-        fits = fits && call->in[k].ndim == 2 && call->in[k].size[1] == self->groups;
+        fits = fits && call->in[k].ndim == 2 && call->in[k].size[0] == call->in[1].size[0] &&
+               call->in[k].size[1] == self->groups;
     if (!fits) {
         tap__free(self);
         return tap__refuse(call, err);

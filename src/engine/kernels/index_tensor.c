@@ -348,7 +348,7 @@ INDEXING(index_add);
 
 static tap_status prepare_index_fill(tap__call *call, tap_error *err)
 {
-    unsigned char value[16] = {0};
+    _Alignas(8) unsigned char value[16] = {0};
     tap__number_store(&tap__call_attr(call, "value")->scalar, call->out[0].dtype, value);
     TAP_TRY(write_rows(call, -1, value, false, err));
     indexing *self = call->state;

@@ -240,7 +240,7 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
     work.weight = parameter(self, &call->in[1], data[1], self->weight_direct, scratch);
     work.bias = self->rms ? NULL
                           : parameter(self, self->rms ? &none : &call->in[2], data[2], self->bias_direct,
-                                      scratch + self->weight_room);
+                                      self->weight_room ? scratch + self->weight_room : scratch);
     stats_space(&work.stats, self->axis, mean, rstd);
     int64_t each = self->inner.count ? self->inner.count : 1;
     tap__parallel(call, self->outer.count, each < GRAIN ? GRAIN / each : 1, run_forward_rows, &work);

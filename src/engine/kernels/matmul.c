@@ -350,7 +350,7 @@ typedef struct products {
     const char *a, *b;
     char *c;
     int64_t a_step, b_step, c_step; /* bytes from one matrix to the next */
-    char alpha[16], beta[16];
+    _Alignas(8) char alpha[16], beta[16];
 } products;
 
 static void run_products(void *user, int64_t begin, int64_t end)
@@ -540,11 +540,26 @@ static tap_status choose(problem *self, tap__call *call, tap_error *err)
     return prepare_blas(self, call, err);
 }
 
+/* The factors' ranks, and an addend that is broadcast to the result; the shape rule has looked at the factors' sizes. */
+static bool ranks_fit(const tap__call *call, const form *how)
+{
+    const tap__operand *c = &call->out[0], *d = how->in_d == NONE ? NULL : &call->in[how->in_d];
+    if (call->in[how->in_a].ndim != (how->batched ? 3 : how->a_is_row ? 1 : 2) ||
+        call->in[how->in_b].ndim != (how->batched ? 3 : how->b_is_column ? 1 : 2))
+        return false;
+    for (int i = 1; d && i <= d->ndim; i++)
+        if (i > c->ndim || (d->size[d->ndim - i] != 1 && d->size[d->ndim - i] != c->size[c->ndim - i]))
+            return false;
+    return true;
+}
+
 static tap_status prepare(tap__call *call, const form *how, tap_error *err)
 {
     for (int i = 0; i < call->nin; i++)
         if (call->in[i].dtype != call->out[0].dtype || call->in[i].is_number)
             return tap__refuse(call, err);
+    if (!ranks_fit(call, how))
+        return tap__refuse(call, err);
     problem *self = tap__calloc(1, sizeof *self);
     if (!self)
         return tap_fail_nomem(err);

@@ -31,7 +31,7 @@ typedef struct tap__move {
     int64_t to_offset, from_offset; /* bytes */
     size_t item;          /* bytes of one element: 1, 2, 4, 8 or 16 */
     tap_dtype add;        /* adds to what is there, as elements of this dtype; TAP_DTYPE_NONE: replaces it */
-    unsigned char constant[16];
+    _Alignas(8) unsigned char constant[16]; /* read as one element */
     int phase;
     int ndim;
     tap__move_dim dims[TAP_MOVE_MAX_DIMS];

@@ -243,7 +243,7 @@ static tap_status prepare_pad(tap__call *call, char mode, const char *attr, tap_
 {
     const tap__operand *in = &call->in[0], *out = &call->out[0];
     const tap__attr *pad = tap__call_attr(call, attr);
-    unsigned char value[16] = {0};
+    _Alignas(8) unsigned char value[16] = {0};
     stretches all = {0};
     TAP_TRY(begin(call, err));
     int64_t sizes[TAP_ENGINE_MAX_NDIM];

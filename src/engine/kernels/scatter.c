@@ -37,7 +37,7 @@ typedef struct scattering {
     bool include_self, buffered; /* buffered: in float32, in the scratch */
     bool constant;               /* the source is one number */
     tap_dtype computed;          /* of the buffer, or of the output */
-    unsigned char value[16];
+    _Alignas(8) unsigned char value[16];
     nest still;                  /* the same with a source that is one element */
     nest places;                 /* the same, into row-major places of the scratch */
     nest whole;                  /* over the output, beside row-major places of the scratch */
@@ -631,7 +631,7 @@ static tap_status run_scatter(const tap__call *call, void *const *data, tap_erro
     if (self->buffered)
         finish(call, &last, true);
     if (!self->include_self) {
-        unsigned char value[16];
+        _Alignas(8) unsigned char value[16];
         neutral(self->reduce, self->computed, value);
         scatter_run first = run;
         first.nest = &self->still;
