@@ -87,9 +87,14 @@ class Engine:
         return tensortap.counters()["graphs"]
 
 
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Random data is a test's own, whatever ran before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def engine() -> Engine:
-    torch.manual_seed(0)
     return Engine()
 
 
