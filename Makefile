@@ -15,7 +15,7 @@ WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.
 	-not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench bench-torch lint fuzz asan tsan coverage aarch64 wheel install clean
+.PHONY: help setup build demo test test-quick bench bench-torch bench-engine bench-mindspore lint fuzz asan tsan coverage aarch64 wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -46,6 +46,15 @@ bench: $(WHEEL_STAMP) ## the speed table, beside numpy, torch and mindstudio-pro
 bench-torch: $(WHEEL_STAMP) ## what taps cost in torch, beside mindstudio-probe
 	@tools/setup.sh bench
 	@$(PY) bench/torch/bench_torch.py
+
+bench-engine: $(WHEEL_STAMP) ## every native operator beside eager, and what compiling costs
+	@$(PY) bench/ops/bench_ops.py
+	@$(PY) bench/compile/bench_compile.py
+
+bench-mindspore: $(WHEEL_STAMP) ## what taps cost in MindSpore, beside its TensorDump and mindstudio-probe
+	@tools/setup.sh mindspore-bench
+	@.venv-mindspore-bench/bin/python -m pip install --disable-pip-version-check -q --force-reinstall --no-deps build/wheel/*.whl
+	@.venv-mindspore-bench/bin/python bench/mindspore/bench_mindspore.py
 
 lint: setup ## ruff, mypy --strict, and the rule of directories
 	@tools/stage.sh lint

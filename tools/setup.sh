@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this machine able to build and test: system packages, .venv, pinned Python packages. Run by make; does nothing
-# when a stamp under .setup says that nothing changed. With an argument: that step only (system, python, bench, mindspore, oldtorch).
+# when a stamp under .setup says that nothing changed. With an argument: that step only; the last lines name them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -130,6 +130,7 @@ case ${1:-all} in
     python) setup_venv "$venv" tools/requirements.txt python ;;
     bench) setup_venv .venv-bench tools/requirements-bench.txt bench ;;
     mindspore) setup_venv .venv-mindspore tools/requirements-mindspore.txt mindspore ;;
+    mindspore-bench) setup_venv .venv-mindspore-bench tools/requirements-mindspore-bench.txt mindspore-bench ;;
     all) setup_system && setup_venv "$venv" tools/requirements.txt python ;;
-    *) die "unknown step $1; one of: system python bench mindspore oldtorch all" ;;
+    *) die "unknown step $1; one of: system python bench mindspore mindspore-bench oldtorch all" ;;
 esac

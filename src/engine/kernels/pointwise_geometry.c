@@ -236,10 +236,10 @@ static int uses_of(const tap__pw *p, uint16_t slot, int *step)
     return uses;
 }
 
-/* As many elements as a block may have that a line holds a whole number of; 0: none. */
+/* As many elements as a block may have that a line holds a whole number of times; 0: none. */
 static int64_t part_of_line(int64_t line, int64_t block)
 {
-    for (int64_t parts = (line + block - 1) / block; parts <= line / MIN_BLOCK; parts++)
+    for (int64_t parts = (line + block - 1) / block; parts > 0 && parts <= line / MIN_BLOCK; parts++)
         if (line % parts == 0 && line / parts % TAP_PW_LANES == 0)
             return line / parts;
     return 0;
