@@ -26,10 +26,12 @@ fuzz_targets() { find build/fuzz -type f -executable -name 'fuzz_*' | sort; }
 
 # Replays what is kept of each target's corpus, then looks for new inputs. A crash leaves its input under
 # build/fuzz/found; put it into fuzz/corpus/TARGET once the bug is fixed.
-fuzz() { # SECONDS
+# fixed: the same walk each time, for a test that says the same of the same sources; make fuzz walks elsewhere.
+fuzz() { # SECONDS [fixed]
     configure fuzz
     cmake --build --preset fuzz -j "$jobs"
-    local target name count=0
+    local target name count=0 walk=()
+    [[ ${2:-} == fixed ]] && walk=(-seed=1 -runs=30000) && rm -rf build/fuzz/work
     for target in $(fuzz_targets); do
         name=$(basename "$target")
         mkdir -p "build/fuzz/work/$name" build/fuzz/found
@@ -38,8 +40,8 @@ fuzz() { # SECONDS
             [[ -d $dir ]] && corpus+=("$dir")
         done
         echo "fuzz $name: ${1} s"
-        "$target" "build/fuzz/work/$name" ${corpus[@]+"${corpus[@]}"} -max_total_time="$1" -timeout=20 -rss_limit_mb=2048 \
-            -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 >"build/fuzz/$name.log" 2>&1 ||
+        "$target" "build/fuzz/work/$name" ${corpus[@]+"${corpus[@]}"} -max_total_time="$1" ${walk[@]+"${walk[@]}"} \
+            -timeout=20 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 >"build/fuzz/$name.log" 2>&1 ||
             { tail -n 40 "build/fuzz/$name.log"; die "$name found something: build/fuzz/found"; }
         grep -E 'number_of_executed_units' "build/fuzz/$name.log" || true
         count=$((count + 1))
@@ -144,7 +146,7 @@ mkdir -p build
 case ${1:-} in
     configure) configure "$2" ;;
     ctest) ctest_preset "$2" "${3:-}" ;;
-    fuzz) fuzz "$2" ;;
+    fuzz) fuzz "$2" "${3:-}" ;;
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;
     mindspore) mindspore_tests ;;

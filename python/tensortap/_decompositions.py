@@ -120,9 +120,10 @@ def _whole(packet: Any, taken_apart: Callable[..., Any]) -> Callable[..., Any]:
     from torch._decomp.decompositions import upsample_compute_output_size
 
     def resampled(x: torch.Tensor, output_size: Any, align_corners: bool, scale_factors: Any) -> Any:
-        if x.dtype in (torch.float16, torch.bfloat16):  # the engine resamples these in parts only
-            return taken_apart(x, output_size, align_corners, scale_factors)
         sizes = upsample_compute_output_size(x.size(), output_size, scale_factors)
+        # the engine resamples halves in parts only, and torch traces sizes that vary only so
+        if x.dtype in (torch.float16, torch.bfloat16) or any(isinstance(size, torch.SymInt) for size in sizes):
+            return taken_apart(x, output_size, align_corners, scale_factors)
         return packet.default(x, sizes, align_corners, *(scale_factors or [None] * len(sizes)))
 
     return resampled

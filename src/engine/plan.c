@@ -153,6 +153,18 @@ static bool sizes_fit(const tap__call *call)
     return true;
 }
 
+/* Whether what is assigned lies in memory just as the input it goes into. */
+static bool lands(const tap__node *node, const tap__call *call)
+{
+    if (!tap__assigns(node))
+        return true;
+    const tap__operand *into = &call->in[TAP__ASSIGN_INTO], *out = &call->out[0];
+    bool same = into->dtype == out->dtype && tap__operand_same_sizes(into, out);
+    for (int i = 0; same && i < out->ndim; i++)
+        same = into->stride[i] == out->stride[i] || out->size[i] <= 1;
+    return same;
+}
+
 /* Fills plan->calls[index]; *fits is false when something about it is not known here. */
 static tap_status make_call(tap__planning *self, int32_t index, bool *fits, tap_error *err)
 {
@@ -200,7 +212,7 @@ static tap_status make_call(tap__planning *self, int32_t index, bool *fits, tap_
             plan->values[node->first_value + i] = call->out[i];
         }
     }
-    *fits = infer || sizes_fit(call);
+    *fits = (infer || sizes_fit(call)) && lands(node, call);
     return TAP_OK;
 }
 
