@@ -423,9 +423,13 @@ static void run_units(const tap__move *move, void *const *data, const void *scra
     bool adds = move->add != TAP_DTYPE_NONE;
     const tap__lines *lines = adds ? tap__lines_add(move->add) : tap__lines_copy(move->item);
     walker self = {lines, (int64_t)move->item, move->tiled, adds};
-    char *to = (char *)data[move->to] + move->to_offset;
-    const char *from = move->from == TAP_MOVE_CONSTANT ? (const char *)move->constant
-                                                       : (const char *)data[move->from] + move->from_offset;
+    char *to = data[move->to];
+    const char *from = move->from == TAP_MOVE_CONSTANT ? (const char *)move->constant : data[move->from];
+    if (!to || !from) /* an operand without elements */
+        return;
+    to += move->to_offset;
+    if (move->from != TAP_MOVE_CONSTANT)
+        from += move->from_offset;
     tap__move_dim whole = move->split >= 0 ? dims[move->split] : (tap__move_dim){0};
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t rest = unit / move->pieces, piece = unit % move->pieces;
