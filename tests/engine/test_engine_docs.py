@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "engine.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "engine.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -28,3 +29,9 @@ def test_docstrings():
     for module in (_backend, _engine_options):
         assert doctest.testmod(module).failed == 0
     _backend._converters.clear()
+
+
+def test_the_page_of_operators():
+    command = [sys.executable, str(ROOT / "tools" / "operators_page.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
