@@ -29,7 +29,8 @@ attribute with its default. An overload that is not here runs in torch, or as th
 
 def overloads() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for overload, operator in re.findall(r'^ATEN\("aten\.([^"]+)", (\w+)', (ROOT / "src/frontend/aten.def").read_text(), re.M):
+    table = (ROOT / "src/frontend/aten.def").read_text()
+    for overload, operator in re.findall(r'^ATEN\("aten\.([^"]+)", (\w+)', table, re.MULTILINE):
         found.setdefault(operator, []).append(overload.removesuffix(".default"))
     return found
 
