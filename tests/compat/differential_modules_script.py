@@ -1,7 +1,6 @@
 """Run under msprobe and under tensortap: python differential_modules_script.py CONFIG; the same model in both."""
 import collections
 import os
-import pathlib
 import sys
 
 import torch
@@ -35,8 +34,7 @@ class Model(torch.nn.Module):
         self.twice = torch.nn.Linear(4, 4)
         self.drop = torch.nn.Dropout(0.0)
         self.norm = torch.nn.BatchNorm1d(4)
-        # msprobe sums md5 in threads, later: of a value that is changed at once it is sometimes the one, sometimes the other
-        self.inplace = torch.nn.ReLU(inplace="md5" not in pathlib.Path(sys.argv[1]).read_text())
+        self.inplace = torch.nn.ReLU(inplace=True)
         self.embed = torch.nn.Embedding(5, 4)
         self.relu = torch.nn.ReLU()
         self.unused = torch.nn.Linear(2, 2)

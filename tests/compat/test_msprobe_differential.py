@@ -118,6 +118,8 @@ def same(theirs: Any, ours: Any, where: str) -> None:
         assert isinstance(ours, list) and len(theirs) == len(ours), where
         for index, (a, b) in enumerate(zip(theirs, ours, strict=True)):
             same(a, b, f"{where}.{index}")
+    elif re.search(r"\.inplace\.ReLU\.forward\.\d+\.input_args\..*md5$", where):
+        assert type(theirs) is type(ours), where  # theirs is summed in a thread, before or after the value is changed
     else:
         assert type(theirs) is type(ours), f"{where}: {theirs!r} {ours!r}"
         assert theirs == ours or (theirs != theirs and ours != ours), f"{where}: {theirs!r} {ours!r}"
