@@ -346,6 +346,14 @@ def install() -> None:
     table[_core.save] = table[_core.save_mindspore] = _mindspore_graph.save
     table[_taps.save_grad] = table[save_grad] = _mindspore_graph.save_grad
     table[_core.step] = table[_core.step_all] = _mindspore_graph.step
+    _recording.settle.append(_wait)
+
+
+def _wait() -> None:
+    """Until what was asked for so far is computed: a graph whose result does not need the tap returns before it."""
+    from mindspore.common.api import _pynative_executor
+
+    _pynative_executor.sync()
 
 
 def install_troubleshooter(save: Any, save_grad: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import re
@@ -39,6 +40,16 @@ class Counts(NamedTuple):
     writer_pid: int
 
 
+#: what a framework still computes is waited for before a recording ends: its taps run when it has come so far
+settle: list[Callable[[], object]] = []
+
+
+def _settle() -> None:
+    for wait in settle:
+        with contextlib.suppress(Exception):  # the framework says itself what failed
+            wait()
+
+
 class Recorder(_core.Recorder):
     """An open recorder; ``record`` makes it. Leaving it as a context manager closes it."""
 
@@ -61,6 +72,8 @@ class Recorder(_core.Recorder):
     def close(self) -> None:
         """End the recording; after it all files are final. What was lost is said, not raised: ``verify`` lists it."""
         try:
+            if not self.closed:
+                _settle()
             super().close()
         except _core.Error as error:
             if error.args[1:] != ("E_LOST",):
@@ -336,6 +349,7 @@ def flush(timeout: float | None = None) -> None:
 
     Files that ``tensortap.compat`` writes for other tools' calls count too.
     """
+    _settle()
     for recorder in list(_open):
         if not recorder.closed:
             recorder.flush(-1.0 if timeout is None else timeout)
@@ -349,6 +363,7 @@ def close() -> None:
 
 
 def _close_all() -> None:
+    settle.clear()  # the process ends: the framework may be gone already
     for recorder in list(_open):
         try:
             recorder.close()
