@@ -6,6 +6,7 @@ place.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -346,7 +347,8 @@ def install() -> None:
     table[_core.save] = table[_core.save_mindspore] = _mindspore_graph.save
     table[_taps.save_grad] = table[save_grad] = _mindspore_graph.save_grad
     table[_core.step] = table[_core.step_all] = _mindspore_graph.step
-    _recording.settle.append(_wait)
+    _core.on_settle(_wait)
+    atexit.register(_wait_last)
 
 
 def _wait() -> None:
@@ -354,6 +356,12 @@ def _wait() -> None:
     from mindspore.common.api import _pynative_executor
 
     _pynative_executor.sync()
+
+
+def _wait_last() -> None:
+    """Registered after MindSpore's own clean-up, and so run before it."""
+    _core.on_settle(None)
+    _wait()
 
 
 def install_troubleshooter(save: Any, save_grad: Any) -> None:

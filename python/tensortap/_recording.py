@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import re
@@ -40,16 +39,6 @@ class Counts(NamedTuple):
     writer_pid: int
 
 
-#: what a framework still computes is waited for before a recording ends: its taps run when it has come so far
-settle: list[Callable[[], object]] = []
-
-
-def _settle() -> None:
-    for wait in settle:
-        with contextlib.suppress(Exception):  # the framework says itself what failed
-            wait()
-
-
 class Recorder(_core.Recorder):
     """An open recorder; ``record`` makes it. Leaving it as a context manager closes it."""
 
@@ -72,8 +61,6 @@ class Recorder(_core.Recorder):
     def close(self) -> None:
         """End the recording; after it all files are final. What was lost is said, not raised: ``verify`` lists it."""
         try:
-            if not self.closed:
-                _settle()
             super().close()
         except _core.Error as error:
             if error.args[1:] != ("E_LOST",):
@@ -221,6 +208,7 @@ def record(
     given = {name: value for name, value in locals().items() if value is not None and name not in ("dir", "config")}
     if _core.current() is not None:
         raise RuntimeError(f"{_core.current()!r} is open already; close it first: tap.close()")
+    _core.settle()  # what runs already is not of this recording
     recorder = _make(dir, given, config)
     _core.set_current(recorder)
     _state.recording = True
@@ -349,7 +337,6 @@ def flush(timeout: float | None = None) -> None:
 
     Files that ``tensortap.compat`` writes for other tools' calls count too.
     """
-    _settle()
     for recorder in list(_open):
         if not recorder.closed:
             recorder.flush(-1.0 if timeout is None else timeout)
@@ -363,12 +350,11 @@ def close() -> None:
 
 
 def _close_all() -> None:
-    settle.clear()  # the process ends: the framework may be gone already
     for recorder in list(_open):
         try:
             recorder.close()
-        except _core.Error as error:
-            _core.say(str(error.args[0]))
+        except Exception as error:
+            _core.say(str(error.args[0] if error.args else error))
 
 
 def _close_in_children() -> None:

@@ -49,6 +49,73 @@ net(Tensor(np.full(1000, 9, np.float32)))
     assert len(files("dump")) == 6 and all(np.load(pathlib.Path("dump") / name).shape == (1000,) for name in files("dump"))
 
 
+LATE = HEAD.split("class Net")[0] + """
+@ms.jit
+def late(x, count):
+    y = x
+    for _ in range(4):
+        y = ms.ops.matmul(y, y)
+    tap.save(y[0, 0] + count, "late")
+    tap.save("dump", "late", y[0, 0] + count)
+    return x
+x = Tensor(np.eye(1000, dtype=np.float32))
+late(x, Tensor(0.0)).asnumpy()  # compiled; its value goes to the directory
+"""
+
+
+@pytest.mark.parametrize("end", ["tap.close()", "tap.flush(); os._exit(0)", "sys.exit(0)", "recorder.pause(); os._exit(0)"])
+def test_a_graph_that_returned_before_its_taps_ran(end: str) -> None:
+    """Its result does not need them; they belong to the step, and the recording, that it was called in."""
+    script(LATE + f"""
+late(x, Tensor(0.5))  # before the recording
+recorder = tap.record("run")
+for n in range(1, 4):
+    late(x, Tensor(float(n)))
+    tap.step()
+late(x, Tensor(4.0))
+tap.set_step(9)
+late(x, Tensor(5.0))
+{end}
+""", "pynative")
+    wait("run")
+    assert [(key[0], value.item()) for key, value in rows("run")] == [(0, 2.0), (1, 3.0), (2, 4.0), (3, 5.0), (9, 6.0)]
+    values = {name: float(np.load(pathlib.Path("dump") / name)) for name in files("dump")}
+    assert values == {f"step{step}/rank0/late_float32_{id}.npy": value for id, (step, value) in enumerate([(0, 1.0), (0, 1.5), (0, 2.0), (1, 3.0), (2, 4.0), (3, 5.0), (3, 6.0)])}
+
+
+@pytest.mark.parametrize("call", ["tap.step()", "tap.set_step(3)", "tap.flush()", "tap.close()", "recorder.pause()"])
+def test_what_fails_in_a_graph_is_raised(call: str) -> None:
+    """Waiting for a graph must not hide that it failed, nor keep the step or the recording from ending."""
+    done = script(HEAD.split("class Net")[0] + f"""
+import time
+def raise_late(x):
+    time.sleep(0.3)
+    raise RuntimeError("made to fail")
+fail = ms.ops.Custom(raise_late, lambda s: s, lambda d: d, "pyfunc")
+fail.add_prim_attr("side_effect_io", True)
+@ms.jit
+def f(x):
+    tap.save(x, "before")
+    tap.save(fail(x * 2), "after")
+    return x
+recorder = tap.record("run")
+f(Tensor(np.ones(3, np.float32)))
+try:
+    {call}
+except RuntimeError as error:
+    print("raised", error)
+print("closed", recorder.closed)
+tap.save(Tensor([1.0]), "next")
+""", "pynative")
+    assert "raised made to fail" in done.stdout
+    wait("run")
+    step = {"tap.step()": 1, "tap.set_step(3)": 3}.get(call, 0)
+    ended = call in ("tap.close()", "recorder.pause()")
+    assert ("closed True" in done.stdout) == (call == "tap.close()")
+    assert keys("run") == [(0, "before", "forward", 0)] + [(step, "next", "forward", 0)] * (not ended)
+    assert tap.verify("run").lost == 0
+
+
 def test_killed_inside_a_graph() -> None:
     """The graph itself ends the process, between two taps."""
     script(HEAD + """
