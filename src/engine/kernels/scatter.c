@@ -111,6 +111,8 @@ static int64_t unit_at(const nest *self, int64_t unit, int64_t at[SIDES])
 
 /* --------------------------------------------------------------------------------------------------- checking */
 
+/* Indices are looked at where they are used: a pass of its own over the index alone made gather take 1.3 times eager's
+ * time. A line ends at a bad one. */
 typedef struct checking {
     const nest *nest;
     const void *index;
@@ -118,47 +120,28 @@ typedef struct checking {
     _Atomic int64_t bad; /* an element of the index tensor; INT64_MAX: none */
 } checking;
 
-static void check_units(void *user, int64_t begin, int64_t end)
+static void begin_checking(checking *self, const nest *loops, const void *index, bool wide)
 {
-    checking *self = user;
-    const nest *loops = self->nest;
-    for (int64_t unit = begin; unit < end; unit++) {
-        int64_t at[SIDES], count = unit_at(loops, unit, at);
-        for (int64_t k = 0; k < loops->along_size; k++) {
-            int64_t base = at[INDEX] + k * loops->along_step[INDEX], step = loops->inner_step[INDEX];
-            /* the sign bit of one of the two is set for an index below zero or too large */
-            uint64_t signs = 0, most = (uint64_t)loops->bound - 1;
-            if (self->wide && step == 1) {
-                const uint64_t *index = (const uint64_t *)self->index + base;
-                for (int64_t i = 0; i < count; i++)
-                    signs |= index[i] | (most - index[i]);
-            } else {
-                for (int64_t i = 0; i < count; i++) {
-                    uint64_t index = (uint64_t)tap__index_load(self->index, self->wide, base + i * step);
-                    signs |= index | (most - index);
-                }
-            }
-            bool bad = signs >> 63;
-            for (int64_t i = 0; bad && i < count; i++) {
-                int64_t place = base + i * step, old = atomic_load(&self->bad);
-                if ((uint64_t)tap__index_load(self->index, self->wide, place) < (uint64_t)loops->bound)
-                    continue;
-                while (place < old && !atomic_compare_exchange_weak(&self->bad, &old, place))
-                    continue;
-            }
-        }
-    }
+    self->nest = loops;
+    self->index = index;
+    self->wide = wide;
+    atomic_init(&self->bad, INT64_MAX);
 }
 
-static tap_status check_index(const tap__call *call, const nest *loops, const void *index, bool wide, tap_error *err)
+/* Number `which` of the line whose indices start at `base` is bad; below 0: none is. */
+static void note_bad(checking *self, int64_t base, int64_t which)
 {
-    checking self = {.nest = loops, .index = index, .wide = wide};
-    atomic_init(&self.bad, INT64_MAX);
-    tap__parallel(call, loops->outer * loops->chunks, nest_grain(loops), check_units, &self);
-    int64_t bad = atomic_load(&self.bad);
+    int64_t place = base + which * self->nest->inner_step[INDEX], old = atomic_load(&self->bad);
+    while (which >= 0 && place < old && !atomic_compare_exchange_weak(&self->bad, &old, place))
+        continue;
+}
+
+static tap_status end_checking(const checking *self, const tap__call *call, tap_error *err)
+{
+    int64_t bad = atomic_load(&self->bad);
     if (bad == INT64_MAX)
         return TAP_OK;
-    return tap__bad_index(call, tap__index_load(index, wide, bad), loops->dim, loops->bound, err);
+    return tap__bad_index(call, tap__index_load(self->index, self->wide, bad), self->nest->dim, self->nest->bound, err);
 }
 
 /* ------------------------------------------------------------------------------------------------------ gather */
@@ -168,6 +151,7 @@ typedef struct wide_item {
 } wide_item;
 
 typedef struct gathering {
+    checking check;
     const nest *nest;
     const void *index;
     bool wide;
@@ -177,30 +161,40 @@ typedef struct gathering {
 } gathering;
 
 #define GATHER(type)                                                                                                 \
-    static void gather_##type(const gathering *self, const int64_t at[SIDES], int64_t count)                         \
+    static int64_t gather_##type(const gathering *self, const int64_t at[SIDES], int64_t count)                      \
     {                                                                                                                \
         const nest *loops = self->nest;                                                                              \
         type *to = (type *)self->to + at[OUT];                                                                       \
         const type *from = (const type *)self->from + at[SOURCE];                                                    \
         int64_t to_step = loops->inner_step[OUT], from_step = loops->inner_step[SOURCE];                             \
         int64_t index_step = loops->inner_step[INDEX], jump = loops->jump;                                           \
+        uint64_t bound = (uint64_t)loops->bound;                                                                     \
         if (index_step == 0) {                                                                                       \
-            from += tap__index_load(self->index, self->wide, at[INDEX]) * jump;                                      \
+            int64_t index = tap__index_load(self->index, self->wide, at[INDEX]);                                     \
+            if ((uint64_t)index >= bound)                                                                            \
+                return 0;                                                                                            \
+            from += index * jump;                                                                                    \
             if (to_step == 1 && from_step == 1)                                                                      \
                 memcpy(to, from, (size_t)count * sizeof(type));                                                      \
             else                                                                                                     \
                 for (int64_t i = 0; i < count; i++)                                                                  \
                     to[i * to_step] = from[i * from_step];                                                           \
-        } else if (self->wide && index_step == 1 && to_step == 1) {                                                  \
+        } else if (self->wide && index_step == 1 && to_step == 1 && from_step == 0 && jump == 1) {                   \
             const int64_t *index = (const int64_t *)self->index + at[INDEX];                                         \
-            for (int64_t i = 0; i < count; i++)                                                                      \
-                to[i] = from[i * from_step + index[i] * jump];                                                       \
+            for (int64_t i = 0; i < count; i++) {                                                                    \
+                if ((uint64_t)index[i] >= bound)                                                                     \
+                    return i;                                                                                        \
+                to[i] = from[index[i]];                                                                              \
+            }                                                                                                        \
         } else {                                                                                                     \
-            for (int64_t i = 0; i < count; i++)                                                                      \
-                to[i * to_step] =                                                                                    \
-                    from[i * from_step +                                                                             \
-                         tap__index_load(self->index, self->wide, at[INDEX] + i * index_step) * jump];               \
+            for (int64_t i = 0; i < count; i++) {                                                                    \
+                int64_t index = tap__index_load(self->index, self->wide, at[INDEX] + i * index_step);                \
+                if ((uint64_t)index >= bound)                                                                        \
+                    return i;                                                                                        \
+                to[i * to_step] = from[i * from_step + index * jump];                                                \
+            }                                                                                                        \
         }                                                                                                            \
+        return -1;                                                                                                   \
     }
 GATHER(uint8_t)
 GATHER(uint16_t)
@@ -210,16 +204,18 @@ GATHER(wide_item)
 
 static void gather_units(void *user, int64_t begin, int64_t end)
 {
-    const gathering *self = user;
+    gathering *self = user;
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t at[SIDES], count = unit_at(self->nest, unit, at);
+        int64_t bad;
         switch (self->item) {
-        case 1: gather_uint8_t(self, at, count); break;
-        case 2: gather_uint16_t(self, at, count); break;
-        case 4: gather_uint32_t(self, at, count); break;
-        case 8: gather_uint64_t(self, at, count); break;
-        default: gather_wide_item(self, at, count);
+        case 1: bad = gather_uint8_t(self, at, count); break;
+        case 2: bad = gather_uint16_t(self, at, count); break;
+        case 4: bad = gather_uint32_t(self, at, count); break;
+        case 8: bad = gather_uint64_t(self, at, count); break;
+        default: bad = gather_wide_item(self, at, count);
         }
+        note_bad(&self->check, at[INDEX], bad);
     }
 }
 
@@ -268,10 +264,11 @@ static tap_status run_gather(const tap__call *call, void *const *data, tap_error
     bool wide = call->in[1].dtype == TAP_I64;
     if (loops->total == 0)
         return TAP_OK;
-    TAP_TRY(check_index(call, loops, data[1], wide, err));
-    gathering self = {loops, data[1], wide, data[0], data[2], tap__item_bytes(call->out[0].dtype)};
+    gathering self = {.nest = loops, .index = data[1], .wide = wide, .from = data[0], .to = data[2],
+                      .item = tap__item_bytes(call->out[0].dtype)};
+    begin_checking(&self.check, loops, data[1], wide);
     tap__parallel(call, loops->outer * loops->chunks, nest_grain(loops), gather_units, &self);
-    return TAP_OK;
+    return end_checking(&self.check, call, err);
 }
 
 static void release_gather(tap__call *call)
@@ -292,36 +289,53 @@ typedef struct scatter_run {
     void *to;
 } scatter_run;
 
-/* One line: places to[i * step + index * jump], in order of i. */
+/* One line: places to[i * step + index * jump], in order of i. The number of the first bad index; -1: there is none. */
 #define LINE(name, stored, type, read, update)                                                                       \
-    static void name(const scatter_run *self, const int64_t at[SIDES], int64_t count)                                \
+    static int64_t name(const scatter_run *self, const int64_t at[SIDES], int64_t count)                             \
     {                                                                                                                \
         const nest *loops = self->nest;                                                                              \
         type *to = (type *)self->to + at[OUT];                                                                       \
         const stored *from = (const stored *)self->source + at[SOURCE];                                              \
         int64_t to_step = loops->inner_step[OUT], from_step = loops->inner_step[SOURCE];                             \
         int64_t index_step = loops->inner_step[INDEX], jump = loops->jump;                                           \
+        uint64_t bound = (uint64_t)loops->bound;                                                                     \
         if (index_step == 0) {                                                                                       \
-            to += tap__index_load(self->index, self->wide, at[INDEX]) * jump;                                        \
+            int64_t index = tap__index_load(self->index, self->wide, at[INDEX]);                                     \
+            if ((uint64_t)index >= bound)                                                                            \
+                return 0;                                                                                            \
+            to += index * jump;                                                                                      \
             if (to_step == 1 && from_step == 1) {                                                                    \
                 for (int64_t i = 0; i < count; i++) {                                                                \
                     type a = to[i], b = read(from[i]);                                                               \
                     to[i] = update;                                                                                  \
                 }                                                                                                    \
-                return;                                                                                              \
+                return -1;                                                                                           \
             }                                                                                                        \
             for (int64_t i = 0; i < count; i++) {                                                                    \
                 type a = to[i * to_step], b = read(from[i * from_step]);                                             \
                 to[i * to_step] = update;                                                                            \
             }                                                                                                        \
-            return;                                                                                                  \
+            return -1;                                                                                               \
+        }                                                                                                            \
+        if (self->wide && index_step == 1 && from_step == 1 && to_step == 0 && jump == 1) {                          \
+            const int64_t *index = (const int64_t *)self->index + at[INDEX];                                         \
+            for (int64_t i = 0; i < count; i++) {                                                                    \
+                if ((uint64_t)index[i] >= bound)                                                                     \
+                    return i;                                                                                        \
+                type a = to[index[i]], b = read(from[i]);                                                            \
+                to[index[i]] = update;                                                                               \
+            }                                                                                                        \
+            return -1;                                                                                               \
         }                                                                                                            \
         for (int64_t i = 0; i < count; i++) {                                                                        \
             int64_t index = tap__index_load(self->index, self->wide, at[INDEX] + i * index_step);                    \
+            if ((uint64_t)index >= bound)                                                                            \
+                return i;                                                                                            \
             type *place = to + i * to_step + index * jump;                                                           \
             type a = *place, b = read(from[i * from_step]);                                                          \
             *place = update;                                                                                         \
         }                                                                                                            \
+        return -1;                                                                                                   \
     }
 
 #define IGNORE(a, b) ((void)a, b)
@@ -359,7 +373,7 @@ LINE(sum_C128, tap__complex_double, tap__complex_double, TAP__SAME, tap__add_com
 /* counts how often a place was met: to is int64, whatever the dtype */
 LINE(count_all, uint8_t, int64_t, TAP__SAME, (int64_t)((void)b, a + 1))
 
-typedef void (*line_fn)(const scatter_run *self, const int64_t at[SIDES], int64_t count);
+typedef int64_t (*line_fn)(const scatter_run *self, const int64_t at[SIDES], int64_t count);
 
 static line_fn replace_line(size_t item)
 {
@@ -379,28 +393,31 @@ static line_fn reduce_line(reduction reduce, tap_dtype dtype)
 }
 
 typedef struct line_run {
+    checking check;
     const scatter_run *run;
     line_fn line;
 } line_run;
 
 static void scatter_units(void *user, int64_t begin, int64_t end)
 {
-    const line_run *self = user;
+    line_run *self = user;
     const nest *loops = self->run->nest;
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t at[SIDES], count = unit_at(loops, unit, at);
         for (int64_t k = 0; k < loops->along_size; k++) {
-            self->line(self->run, at, count);
+            note_bad(&self->check, at[INDEX], self->line(self->run, at, count));
             for (int side = 0; side < SIDES; side++)
                 at[side] += loops->along_step[side];
         }
     }
 }
 
-static void scatter_all(const tap__call *call, const scatter_run *run, line_fn line)
+static tap_status scatter_all(const tap__call *call, const scatter_run *run, line_fn line, tap_error *err)
 {
-    line_run self = {run, line};
+    line_run self = {.run = run, .line = line};
+    begin_checking(&self.check, run->nest, run->index, run->wide);
     tap__parallel(call, run->nest->outer * run->nest->chunks, nest_grain(run->nest), scatter_units, &self);
+    return end_checking(&self.check, call, err);
 }
 
 /* The neutral element of a reduction. */
@@ -556,10 +573,12 @@ static tap_status plan_scatter(tap__call *call, const tap__operand *source, tap_
     const int64_t *alone[SIDES] = {steps_out, index->stride, NULL};
     plan_nest(&self->still, index, dim, alone, true);
     self->still.jump = jump;
+    self->still.bound = self->nest.bound;
     memcpy(steps_out, rows, sizeof steps_out);
     steps_out[dim] = 0;
     plan_nest(&self->places, index, dim, alone, true);
     self->places.jump = rows[dim];
+    self->places.bound = self->nest.bound;
     const int64_t *all[SIDES] = {out->stride, NULL, rows};
     plan_nest(&self->whole, out, 0, all, false);
     size_t count = (size_t)tap__operand_count(out), bytes = self->buffered ? count * sizeof(float) : 0;
@@ -620,8 +639,6 @@ static tap_status run_scatter(const tap__call *call, void *const *data, tap_erro
     const scattering *self = call->state;
     bool wide = call->in[1].dtype == TAP_I64;
     void *out = data[call->nin], *scratch = data[call->nin + 1];
-    if (self->nest.total)
-        TAP_TRY(check_index(call, &self->nest, data[1], wide, err));
     TAP_TRY(tap__moves_run(call, data, err));
     if (!self->nest.total)
         return TAP_OK;
@@ -636,14 +653,14 @@ static tap_status run_scatter(const tap__call *call, void *const *data, tap_erro
         scatter_run first = run;
         first.nest = &self->still;
         first.source = value;
-        scatter_all(call, &first, replace_line(tap__item_bytes(self->computed)));
+        TAP_TRY(scatter_all(call, &first, replace_line(tap__item_bytes(self->computed)), err));
     }
-    scatter_all(call, &run, reduce_line(self->reduce, call->out[0].dtype));
+    TAP_TRY(scatter_all(call, &run, reduce_line(self->reduce, call->out[0].dtype), err));
     if (self->reduce == MEAN) {
         int64_t *counts = (int64_t *)((char *)scratch + self->counts);
         memset(counts, 0, (size_t)tap__operand_count(&call->out[0]) * sizeof(int64_t));
         scatter_run counting = {&self->places, data[1], wide, self->value, counts};
-        scatter_all(call, &counting, count_all);
+        TAP_TRY(scatter_all(call, &counting, count_all, err));
         last.counts = counts;
     }
     if (self->buffered || self->reduce == MEAN)
