@@ -391,21 +391,6 @@ INDEXING(take);
 
 /* ----------------------------------------------------------------------------------------------------- embedding */
 
-/* Loops over the positions of the indexes and over a row of `table`; `rows` has the sizes of the indexes and then that
- * of a row. */
-static tap_status embedding_loops(tap__call *call, const tap__operand *table, const tap__operand *rows, bool into,
-                                  tap__move *move, tap_error *err)
-{
-    const indexing *self = call->state;
-    int last = rows->ndim - 1;
-    tap__move_step other;
-    TAP_TRY(one_loop(call, last, rows->size, rows->stride, (int64_t)move->item, &other, err));
-    tap__move_loop_at(move, self->indexes.positions, into ? TABLE : other, into ? other : TABLE);
-    tap__move_loop(move, rows->size[last], into ? table->stride[1] : rows->stride[last],
-                   into ? rows->stride[last] : table->stride[1]);
-    return TAP_OK;
-}
-
 static tap_status embedding_index(tap__call *call, const tap__operand *table, const tap__operand *rows, tap_error *err)
 {
     indexing *self = call->state;
@@ -431,34 +416,98 @@ static tap_status prepare_embedding(tap__call *call, tap_error *err)
     TAP_TRY(embedding_index(call, table, out, err));
     tap__move *move;
     TAP_TRY(tap__moves_add(call, call->nin, 0, &move, err));
-    TAP_TRY(embedding_loops(call, table, out, false, move, err));
+    int last = out->ndim - 1;
+    tap__move_step to;
+    TAP_TRY(one_loop(call, last, out->size, out->stride, (int64_t)move->item, &to, err));
+    tap__move_loop_at(move, self->indexes.positions, to, TABLE);
+    tap__move_loop(move, out->size[last], out->stride[last], table->stride[1]);
     return done(call);
 }
 INDEXING(embedding);
 
+/* The gradient of a table: rows are added where they came from. A thread has rows of the table for itself and looks at
+ * every index; a row becomes zeros when the first is added to it, or at the end, so that memory is passed once. */
+typedef struct table_gradient {
+    indexing base; /* first, as it is in the others */
+    tap__move_step from;         /* of one position's row */
+    int64_t rows, width, padding;
+    int64_t row, to_step, from_step; /* bytes: of a row of the table, and along a row of both */
+    const tap__lines *add, *copy;
+} table_gradient;
+
+typedef struct gradient_run {
+    const table_gradient *self;
+    const int64_t *at; /* of each position: where its row of the table is */
+    unsigned char *seen;
+    const char *from;
+    char *to;
+} gradient_run;
+
+static void clear_row(const table_gradient *self, char *row)
+{
+    self->copy->line(row, self->to_step, (const char *)ZERO, 0, self->width);
+}
+
+static void add_rows(void *user, int64_t begin, int64_t end)
+{
+    const gradient_run *run = user;
+    const table_gradient *self = run->self;
+    int64_t first = begin * self->row, last = end * self->row;
+    for (int64_t i = 0; i < self->base.indexes.positions; i++) {
+        int64_t at = run->at[i];
+        if (at < first || at >= last)
+            continue;
+        int64_t row = at / self->row;
+        if (row == self->padding)
+            continue;
+        if (!run->seen[row])
+            clear_row(self, run->to + at);
+        run->seen[row] = 1;
+        const char *from = run->from + (self->from.at ? self->from.at[i] : i * self->from.stride);
+        self->add->line(run->to + at, self->to_step, from, self->from_step, self->width);
+    }
+    for (int64_t row = begin; row < end; row++)
+        if (!run->seen[row])
+            clear_row(self, run->to + row * self->row);
+}
+
+static tap_status run_embedding_backward(const tap__call *call, void *const *data, tap_error *err)
+{
+    const table_gradient *self = call->state;
+    int64_t *table = data[call->nin + call->nout];
+    gradient_run run = {self, table, (unsigned char *)(table + self->base.indexes.positions), data[0], data[call->nin]};
+    if (self->rows == 0 || self->width == 0)
+        return TAP_OK;
+    if (self->base.indexes.positions > 0)
+        TAP_TRY(tap__indexes_table(call, &self->base.indexes, data, table, err));
+    memset(run.seen, 0, (size_t)self->rows);
+    int64_t each = (self->rows + call->threads - 1) / call->threads, least = 1 + 16384 / self->width;
+    tap__parallel(call, self->rows, each > least ? each : least, add_rows, &run);
+    return TAP_OK;
+}
+
 static tap_status prepare_embedding_backward(tap__call *call, tap_error *err)
 {
     const tap__operand *rows = &call->in[0], *out = &call->out[0];
-    int64_t padding = tap__call_attr(call, "padding_idx")->i;
-    indexing *self;
+    int64_t item = (int64_t)tap__item_bytes(out->dtype);
     if (rows->dtype != out->dtype || !tap__lines_add(out->dtype) || tap__call_attr(call, "scale_grad_by_freq")->i)
         return tap__refuse(call, err);
-    TAP_TRY(begin(call, &self, err));
+    TAP_TRY(tap__moves_begin(call, sizeof(table_gradient), err));
+    table_gradient *self = call->state;
     TAP_TRY(embedding_index(call, out, rows, err));
-    TAP_TRY(tap__moves_fill(call, call->nin, out, ZERO, err));
-    tap__moves_next_phase(call);
-    tap__move *move;
-    TAP_TRY(tap__moves_add(call, call->nin, 0, &move, err));
-    move->add = out->dtype;
-    TAP_TRY(embedding_loops(call, out, rows, true, move, err));
-    if (padding >= 0 && padding < out->size[0]) {
-        tap__operand row = *out;
-        row.offset = 0;
-        tap__moves_next_phase(call);
-        TAP_TRY(tap__view_select(call, &row, 0, padding, err));
-        TAP_TRY(tap__moves_fill(call, call->nin, &row, ZERO, err));
-        self->moves.list[self->moves.count - 1].to_offset = row.offset * (int64_t)tap__item_bytes(out->dtype);
-    }
-    return done(call);
+    int last = rows->ndim - 1;
+    TAP_TRY(one_loop(call, last, rows->size, rows->stride, item, &self->from, err));
+    self->rows = out->size[0];
+    self->width = out->size[1];
+    self->padding = tap__call_attr(call, "padding_idx")->i;
+    self->row = self->rows > 1 ? out->stride[0] * item : 1;
+    self->to_step = out->stride[1] * item;
+    self->from_step = rows->stride[last] * item;
+    self->add = tap__lines_add(out->dtype);
+    self->copy = tap__lines_copy((size_t)item);
+    TAP_TRY(done(call));
+    call->scratch += (size_t)self->rows;
+    /* offsets tell the rows apart: they lie one behind the other */
+    return self->row <= 0 ? tap__refuse(call, err) : TAP_OK;
 }
-INDEXING(embedding_backward);
+TAP__MOVES_KERNEL_RUN(embedding_backward, run_embedding_backward);
