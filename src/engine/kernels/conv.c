@@ -1,6 +1,7 @@
-/* conv.c - convolutions of one, two or three dimensions, transposed ones too, and their gradients, by oneDNN. Images
- * that lie channel by channel are brought into the layout it likes best, images with neighbouring channels stay as they
- * are. Types oneDNN has no code for on this machine are computed in float32 and rounded once. */
+/* conv.c - convolutions of one, two or three dimensions, transposed ones too, and their gradients, by oneDNN but for
+ * those of conv_depthwise.c. Images that lie channel by channel are brought into the layout it likes best, images with
+ * neighbouring channels stay as they are. Types oneDNN has no code for on this machine are computed in float32 and
+ * rounded once. */
 #include "engine/kernels/conv.h"
 
 #include "base/memory.h"
@@ -15,26 +16,18 @@ enum { JOBS = 2 };
 enum { GRAD, X, WEIGHT };
 enum { GRAD_X, GRAD_WEIGHT, GRAD_BIAS };
 
-/* The operands of a convolution or of its gradient, by what they are. */
-typedef struct shapes {
-    const tap__operand *x, *weight, *bias, *y;
-    const tap__attr *stride, *padding, *dilation, *output_padding;
-    bool transposed;
-    int64_t groups;
-    int spatial; /* number of spatial dimensions */
-} shapes;
-
 typedef struct state {
     int njobs;
     tap__dnn_job *job[JOBS];
     int data[JOBS][TAP_DNN_ROLES]; /* per job and role: index into the run's addresses, -1: none */
     int nzeros, zeros[3];          /* outputs to be filled with zeros, by index */
     bool sums_bias;                /* the gradient of the bias is to be summed */
+    tap__depthwise *depthwise;     /* done by conv_depthwise.c; NULL: by the jobs */
 } state;
 
 /* ----------------------------------------------------------------------------------------------------- descriptions */
 
-static int64_t list_at(const tap__attr *list, int i)
+int64_t tap__conv_list_at(const tap__attr *list, int i)
 {
     return list->count == 0 ? 0 : list->ints[list->count == 1 ? 0 : i];
 }
@@ -61,7 +54,7 @@ static tap__dnn_tensor describe_image(const tap__operand *from)
 
 /* ATen keeps [out, in / groups, ...], transposed [in, out / groups, ...]; oneDNN's is [groups, out / groups,
  * in / groups, ...] with the first left away when there is one group. */
-static tap__dnn_tensor describe_weight(const shapes *conv)
+static tap__dnn_tensor describe_weight(const tap__conv_shapes *conv)
 {
     const tap__operand *from = conv->weight;
     tap__dnn_tensor out;
@@ -93,7 +86,7 @@ static tap__dnn_tensor describe_weight(const shapes *conv)
     return out;
 }
 
-static tap__dnn_tensor describe_bias(const shapes *conv)
+static tap__dnn_tensor describe_bias(const tap__conv_shapes *conv)
 {
     tap__dnn_tensor out;
     memset(&out, 0, sizeof out);
@@ -145,7 +138,7 @@ static void set_layouts(tap__dnn_desc *desc, bool channels_last, bool f32)
     }
 }
 
-static void fill_desc(tap__dnn_desc *desc, tap__dnn_kind kind, const shapes *conv, int threads)
+static void fill_desc(tap__dnn_desc *desc, tap__dnn_kind kind, const tap__conv_shapes *conv, int threads)
 {
     memset(desc, 0, sizeof *desc);
     desc->kind = kind;
@@ -155,18 +148,18 @@ static void fill_desc(tap__dnn_desc *desc, tap__dnn_kind kind, const shapes *con
     desc->tensor[TAP_DNN_BIAS] = describe_bias(conv);
     desc->tensor[TAP_DNN_DST] = describe_image(conv->y);
     for (int i = 0; i < conv->spatial; i++) {
-        desc->step[i] = list_at(conv->stride, i);
-        desc->dilate[i] = list_at(conv->dilation, i) - 1;
-        desc->before[i] = desc->after[i] = list_at(conv->padding, i);
+        desc->step[i] = tap__conv_list_at(conv->stride, i);
+        desc->dilate[i] = tap__conv_list_at(conv->dilation, i) - 1;
+        desc->before[i] = desc->after[i] = tap__conv_list_at(conv->padding, i);
         if (conv->transposed)
-            desc->after[i] -= list_at(conv->output_padding, i);
+            desc->after[i] -= tap__conv_list_at(conv->output_padding, i);
     }
 }
 
 /* -------------------------------------------------------------------------------------------------------------- jobs */
 
 /* data: where each role's address is found when it runs, -1: nowhere. */
-static tap_status add_job(state *self, tap__call *call, tap__dnn_kind kind, const shapes *conv,
+static tap_status add_job(state *self, tap__call *call, tap__dnn_kind kind, const tap__conv_shapes *conv,
                           const int data[TAP_DNN_ROLES], tap_error *err)
 {
     tap__dnn_desc desc, attempt;
@@ -278,6 +271,7 @@ static void release(tap__call *call)
         return;
     for (int i = 0; i < self->njobs; i++)
         tap__dnn_job_free(self->job[i]);
+    tap__free(self->depthwise);
     tap__free(self);
     call->state = NULL;
 }
@@ -285,6 +279,9 @@ static void release(tap__call *call)
 static tap_status run(const tap__call *call, void *const *data, tap_error *err)
 {
     const state *self = call->state;
+    if (self->depthwise)
+        tap__depthwise_run(self->depthwise, call, data[0], data[1],
+                           call->in[2].dtype == TAP_DTYPE_NONE ? NULL : data[2], data[call->nin]);
     for (int i = 0; i < self->nzeros; i++) {
         const tap__operand *out = &call->out[self->zeros[i]];
         memset(data[call->nin + self->zeros[i]], 0,
@@ -301,7 +298,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     return TAP_OK;
 }
 
-static void read_attrs(const tap__call *call, shapes *conv)
+static void read_attrs(const tap__call *call, tap__conv_shapes *conv)
 {
     conv->stride = tap__call_attr(call, "stride");
     conv->padding = tap__call_attr(call, "padding");
@@ -313,7 +310,7 @@ static void read_attrs(const tap__call *call, shapes *conv)
 }
 
 /* Types and sizes that are left to the framework. */
-static tap_status check(const tap__call *call, const shapes *conv, tap_error *err)
+static tap_status check(const tap__call *call, const tap__conv_shapes *conv, tap_error *err)
 {
     tap_dtype dtype = conv->x->dtype;
     bool same = conv->weight->dtype == dtype && conv->y->dtype == dtype;
@@ -340,10 +337,13 @@ static tap_status prepare_with(tap__call *call, tap_status (*build)(tap__call *,
 
 static tap_status build_forward(tap__call *call, state *self, tap_error *err)
 {
-    shapes conv = {.x = &call->in[0], .weight = &call->in[1], .bias = &call->in[2], .y = &call->out[0]};
+    tap__conv_shapes conv = {.x = &call->in[0], .weight = &call->in[1], .bias = &call->in[2], .y = &call->out[0]};
     read_attrs(call, &conv);
     TAP_TRY(check(call, &conv, err));
     if (tap__operand_count(conv.y) == 0)
+        return TAP_OK;
+    TAP_TRY(tap__depthwise_make(&conv, &self->depthwise, err));
+    if (self->depthwise)
         return TAP_OK;
     bool has_bias = conv.bias->dtype != TAP_DTYPE_NONE;
     const int data[TAP_DNN_ROLES] = {0, 1, has_bias ? 2 : -1, call->nin};
@@ -380,13 +380,13 @@ static tap_status build_zeros(const tap__call *call, state *self, tap_error *err
 
 static tap_status build_backward(tap__call *call, state *self, tap_error *err)
 {
-    shapes conv = {.x = &call->in[X], .weight = &call->in[WEIGHT], .y = &call->in[GRAD]};
+    tap__conv_shapes conv = {.x = &call->in[X], .weight = &call->in[WEIGHT], .y = &call->in[GRAD]};
     read_attrs(call, &conv);
     TAP_TRY(check(call, &conv, err));
     if (tap__operand_count(conv.x) == 0 || tap__operand_count(conv.y) == 0)
         return build_zeros(call, self, err);
     if (is_wanted(call, GRAD_X)) {
-        shapes of_x = conv;
+        tap__conv_shapes of_x = conv;
         of_x.x = &call->out[GRAD_X];
         const int data[TAP_DNN_ROLES] = {call->nin + GRAD_X, WEIGHT, -1, GRAD};
         TAP_TRY(add_job(self, call, conv.transposed ? TAP_DNN_DECONV_DATA : TAP_DNN_CONV_DATA, &of_x, data, err));
@@ -394,7 +394,7 @@ static tap_status build_backward(tap__call *call, state *self, tap_error *err)
     self->sums_bias = is_wanted(call, GRAD_BIAS);
     if (!is_wanted(call, GRAD_WEIGHT))
         return TAP_OK;
-    shapes of_weight = conv;
+    tap__conv_shapes of_weight = conv;
     of_weight.weight = &call->out[GRAD_WEIGHT];
     const int data[TAP_DNN_ROLES] = {X, call->nin + GRAD_WEIGHT, -1, GRAD};
     return add_job(self, call, conv.transposed ? TAP_DNN_DECONV_WEIGHTS : TAP_DNN_CONV_WEIGHTS, &of_weight, data, err);

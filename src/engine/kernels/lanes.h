@@ -1,9 +1,10 @@
-/* lanes.h - the inner loops of reductions, softmax, norms and losses over contiguous numbers, once per instruction set
+/* lanes.h - the inner loops of reductions, softmax, norms, losses and windows over contiguous numbers, once per instruction set
  * behind one table.
  *
  * float32 is added up in 64 lanes, 16 values of a lane as float32 and what they make as float64; float64 in 32 lanes;
- * integers as int64. That does not depend on the vector width, so the bits are the same on every machine, and the order
- * depends on the number of values only. */
+ * integers as int64. That does not depend on the vector width, so the bits of a sum are the same on every machine, and
+ * the order depends on the number of values only. Products that are added, and powers, are fused where the machine has
+ * an instruction for it: their bits depend on that. */
 #ifndef TAP_ENGINE_LANES_H
 #define TAP_ENGINE_LANES_H
 
@@ -95,6 +96,10 @@ typedef struct tap__lanes {
     void (*widen_bf16)(float *dst, const void *src, int64_t n);
     void (*narrow_f16)(void *dst, const float *src, int64_t n); /* to nearest even */
     void (*narrow_bf16)(void *dst, const float *src, int64_t n);
+    /* y[i] = bias + the sum over a window of weight[r * columns + c] * x[i + r * row + c * column]; x is read up to a
+     * vector of 64 bytes behind what that needs */
+    void (*slide)(float *y, const float *x, const float *weight, int64_t rows, int64_t columns, int64_t row,
+                  int64_t column, float bias, int64_t n);
 } tap__lanes;
 
 extern const tap__lanes tap__lanes_plain, tap__lanes_avx2, tap__lanes_avx512, tap__lanes_neon;

@@ -1,4 +1,6 @@
 /* lanes_avx512.c - the loops for x86-64 with AVX-512 F, BW, DQ and VL. */
+#include "engine/kernels/vector_avx512.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -6,10 +8,15 @@
 #define ISA_NAME "avx512"
 #define VB 64
 /* these instructions give the second operand when one is NaN */
-#define MAX_F32(x, best) ((vf32)_mm512_max_ps((__m512)(x), (__m512)(best)))
-#define MIN_F32(x, best) ((vf32)_mm512_min_ps((__m512)(x), (__m512)(best)))
+#define MAX_F32(x, best) VHIGH32(x, best)
+#define MIN_F32(x, best) VLOW32(x, best)
 #define MAX_F64(x, best) ((vf64)_mm512_max_pd((__m512d)(x), (__m512d)(best)))
 #define MIN_F64(x, best) ((vf64)_mm512_min_pd((__m512d)(x), (__m512d)(best)))
+#define NAN_OF_F32(x, y)                                                                                             \
+    ((vf32)_mm512_mask_mov_ps((__m512)(y), _mm512_cmp_ps_mask((__m512)(x), (__m512)(x), _CMP_UNORD_Q), (__m512)(x)))
+#define NAN_OF_F64(x, y)                                                                                             \
+    ((vf64)_mm512_mask_mov_pd((__m512d)(y), _mm512_cmp_pd_mask((__m512d)(x), (__m512d)(x), _CMP_UNORD_Q),            \
+                              (__m512d)(x)))
 
 #define WIDEN_F16
 static void widen_f16(float *dst, const void *src, int64_t n)

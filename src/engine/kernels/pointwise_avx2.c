@@ -1,4 +1,6 @@
 /* pointwise_avx2.c - the kernels for x86-64 with AVX2, FMA and F16C. */
+#include "engine/kernels/vector_avx2.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -22,10 +24,5 @@ static inline void narrow_avx2(uint16_t *dst, const float *src)
 }
 #define WIDEN_F16 widen_avx2
 #define NARROW_F16 narrow_avx2
-
-#define VFMA32(a, b, c) ((vf)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-/* these instructions give the second operand when one is NaN */
-#define VLOW32(limit, x) ((vf)_mm256_min_ps((__m256)(limit), (__m256)(x)))
-#define VHIGH32(limit, x) ((vf)_mm256_max_ps((__m256)(limit), (__m256)(x)))
 
 #include "engine/kernels/pointwise_kernel.inc"

@@ -1,4 +1,6 @@
 /* pointwise_avx512.c - the kernels for x86-64 with AVX-512 (F, BW, DQ, VL). */
+#include "engine/kernels/vector_avx512.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -20,11 +22,5 @@ static inline void narrow_avx512(uint16_t *dst, const float *src)
 }
 #define WIDEN_F16 widen_avx512
 #define NARROW_F16 narrow_avx512
-
-#define VFMA32(a, b, c) ((vf)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-/* these instructions give the second operand when one is NaN */
-#define VLOW32(limit, x) ((vf)_mm512_min_ps((__m512)(limit), (__m512)(x)))
-#define VHIGH32(limit, x) ((vf)_mm512_max_ps((__m512)(limit), (__m512)(x)))
-#define VSCALE32(x, n, k) ((vf)_mm512_scalef_ps((__m512)(x), (__m512)(n)))
 
 #include "engine/kernels/pointwise_kernel.inc"

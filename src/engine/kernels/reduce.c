@@ -120,8 +120,8 @@ void tap__reduction_end(tap__reduction *self, tap__call *call)
     int64_t tasks = self->lines * self->blocks;
     self->piece = reduced->count ? reduced->count : 1;
     if (tasks < MANY && tasks > 0) {
-        /* narrow columns have more to merge for each piece */
-        int64_t worth = self->width < 64 ? 4 * PIECE : PIECE, least = (worth + self->width - 1) / self->width;
+        /* every column has something to merge for each piece */
+        int64_t worth = self->columns ? 4 * PIECE : PIECE, least = (worth + self->width - 1) / self->width;
         int64_t even = (reduced->count * tasks + 127) / 128;
         self->piece = even > least ? even : least;
     }

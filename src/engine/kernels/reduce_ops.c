@@ -35,28 +35,34 @@ static void fold_merge(const tap__reduction *self, tap__acc *a, tap__acc *b, int
                        const tap__acc *d, int64_t more, int64_t n)
 {
     bool larger = self->fold == TAP_FOLD_MAX || self->fold == TAP_FOLD_ABS_MAX;
+    bool is_float = self->is_float && self->fold != TAP_FOLD_NONZERO;
     (void)b, (void)d, (void)seen, (void)more;
-    for (int64_t i = 0; i < n; i++)
-        switch (self->fold) {
-        case TAP_FOLD_PROD:
-            if (self->is_float)
-                a[i].f *= c[i].f;
-            else
-                a[i].i = (int64_t)((uint64_t)a[i].i * (uint64_t)c[i].i);
-            break;
-        case TAP_FOLD_MAX:
-        case TAP_FOLD_MIN:
-        case TAP_FOLD_ABS_MAX:
-        case TAP_FOLD_ABS_MIN:
-            if (self->is_float ? beats(larger, c[i].f, a[i].f) : larger ? c[i].i > a[i].i : c[i].i < a[i].i)
-                a[i] = c[i];
-            break;
-        default:
-            if (self->is_float && self->fold != TAP_FOLD_NONZERO)
-                a[i].f += c[i].f;
-            else
-                a[i].i = (int64_t)((uint64_t)a[i].i + (uint64_t)c[i].i);
-        }
+#define EACH for (int64_t i = 0; i < n; i++)
+    switch (self->fold) {
+    case TAP_FOLD_PROD:
+        if (is_float)
+            EACH a[i].f *= c[i].f;
+        else
+            EACH a[i].i = (int64_t)((uint64_t)a[i].i * (uint64_t)c[i].i);
+        break;
+    case TAP_FOLD_MAX:
+    case TAP_FOLD_MIN:
+    case TAP_FOLD_ABS_MAX:
+    case TAP_FOLD_ABS_MIN:
+        if (is_float)
+            EACH a[i].f = beats(larger, c[i].f, a[i].f) ? c[i].f : a[i].f;
+        else if (larger)
+            EACH a[i].i = c[i].i > a[i].i ? c[i].i : a[i].i;
+        else
+            EACH a[i].i = c[i].i < a[i].i ? c[i].i : a[i].i;
+        break;
+    default:
+        if (is_float)
+            EACH a[i].f += c[i].f;
+        else
+            EACH a[i].i = (int64_t)((uint64_t)a[i].i + (uint64_t)c[i].i);
+    }
+#undef EACH
 }
 
 static tap__acc fold_start(const tap__reduction *self, tap__fold fold)

@@ -26,6 +26,8 @@ typedef struct softmax {
     bool logarithm, safe;
     int operands;               /* forward: x, y; gradient: g, y, dx */
     tap_dtype dtype[OPERANDS];
+    int64_t item[OPERANDS];     /* bytes of an element */
+    bool plain;                 /* lines of all operands are numbers computed in, one after the other */
     tap__space kept;            /* all dimensions but one */
     int64_t n, stride[OPERANDS]; /* that one */
     bool columns;
@@ -105,9 +107,13 @@ static tap_status prepare(tap__call *call, const tap__operand *const *operands, 
     }
     for (int k = 0; k < count; k++) {
         self->dtype[k] = operands[k]->dtype;
+        self->item[k] = (int64_t)tap_dtype_describe(operands[k]->dtype)->bytes;
         if (self->n == 1)
             self->stride[k] = 1;
     }
+    self->plain = true;
+    for (int k = 0; k < count; k++)
+        self->plain = self->plain && tap__line_is_direct(self->dtype[k], self->stride[k], self->n);
     tap__space_end(&self->kept, true);
     choose_order(self);
     call->state = self;
@@ -124,7 +130,7 @@ static void release(tap__call *call)
 
 static void *plus(const softmax *self, const void *base, int k, int64_t elements)
 {
-    return (char *)base + elements * (int64_t)tap_dtype_describe(self->dtype[k])->bytes;
+    return (char *)base + elements * self->item[k];
 }
 
 /* n numbers of operand k from element i of the line on. */
@@ -142,11 +148,6 @@ static void put(const softmax *self, int k, void *line, int64_t i, int64_t n, co
 static void *target(const softmax *self, int k, void *line, int64_t i, int64_t n, void *buffer)
 {
     return tap__line_target(self->dtype[k], plus(self, line, k, i * self->stride[k]), self->stride[k], n, buffer);
-}
-
-static bool direct(const softmax *self, int k)
-{
-    return tap__line_is_direct(self->dtype[k], self->stride[k], self->n);
 }
 
 /* From numbers that lie together to numbers that lie together; y may be x. */
@@ -201,7 +202,7 @@ static void forward_line(const softmax *self, const void *x, void *y)
     double whole[WHOLE];
     whole[0] = 0; /* a line of no numbers */
     int64_t n = self->n;
-    if (direct(self, 0) && direct(self, 1)) {
+    if (self->plain) {
         forward_numbers(self, y, x, n);
     } else if ((size_t)n * self->bytes <= sizeof whole) {
         for (int64_t i = 0, take; i < n; i += take) {
@@ -224,7 +225,11 @@ static void forward_line(const softmax *self, const void *x, void *y)
 static void gradient_line(const softmax *self, const void *g, const void *y, void *dx)
 {
     double a[TAP_LINE], b[TAP_LINE], c[TAP_LINE], sum = 0;
-    int64_t n = self->n, most = tap__line_chunk(n, direct(self, 0) && direct(self, 1) && direct(self, 2));
+    int64_t n = self->n, most = tap__line_chunk(n, self->plain);
+    if (self->plain && !self->logarithm) {
+        self->math->softmax_grad(dx, g, y, self->math->dot(g, y, n), n);
+        return;
+    }
     for (int64_t i = 0, take; i < n; i += take) {
         take = n - i < most ? n - i : most;
         const void *from = load(self, 0, g, i, take, a);
