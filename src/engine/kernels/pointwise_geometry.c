@@ -5,7 +5,8 @@
 
 enum {
     FIRST_LEVEL = 24 * 1024, /* bytes of blocks that stay in the cache */
-    MIN_BLOCK = 64           /* elements */
+    MIN_BLOCK = 64,          /* elements */
+    REPEATED = 1024          /* of a block with values that repeat */
 };
 
 typedef struct space {
@@ -141,7 +142,10 @@ static void find_repeats(tap__pw *p)
             p->nrepeats++;
         }
     }
-    p->block = p->block / unit * unit;
+    /* few of them at a time: what repeats stays in the first level beside what passes by; 4096 numbers did not */
+    int64_t most = p->nrepeats ? REPEATED : p->block;
+    p->block = p->block < most ? p->block : most;
+    p->block = p->block < unit ? unit : p->block / unit * unit;
 }
 
 static void set_tiles(tap__pw *p, const space *s, int across)
@@ -188,7 +192,7 @@ static int64_t choose_block(const tap__pw *p, const uint16_t *block_of, size_t s
             taken[block_of[s]] = true;
             count++;
         }
-    int64_t block = tiled ? TAP_PW_MAX_BLOCK / 4 : TAP_PW_MAX_BLOCK;
+    int64_t block = tiled ? TAP_PW_MAX_BLOCK / 16 : TAP_PW_MAX_BLOCK;
     while (block > MIN_BLOCK && (size_t)block * size * count > FIRST_LEVEL)
         block /= 2;
     return block;

@@ -8,7 +8,7 @@
 enum {
     TAP_PW_MAX_STEPS = 320,
     TAP_PW_MAX_SLOTS = 480,
-    TAP_PW_MAX_BLOCK = 4096, /* elements */
+    TAP_PW_MAX_BLOCK = 16384, /* elements */
     TAP_PW_MAX_TILE = 128,   /* elements in a row */
     TAP_PW_LINE = 64         /* bytes */
 };
