@@ -1,7 +1,10 @@
-# Toolchain: ARM with the distribution's cross compiler; tests run under qemu.
+# Toolchain: ARM with the distribution's cross compiler; tests run under qemu with that compiler's C library.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
-set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
 find_program(TAP_QEMU NAMES qemu-aarch64 qemu-aarch64-static REQUIRED)
-set(CMAKE_CROSSCOMPILING_EMULATOR ${TAP_QEMU})
+execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=ld-linux-aarch64.so.1
+  OUTPUT_VARIABLE TAP_QEMU_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE)
+get_filename_component(TAP_QEMU_ROOT ${TAP_QEMU_ROOT} DIRECTORY)
+get_filename_component(TAP_QEMU_ROOT ${TAP_QEMU_ROOT}/.. REALPATH)
+set(CMAKE_CROSSCOMPILING_EMULATOR ${TAP_QEMU} -L ${TAP_QEMU_ROOT})
