@@ -1,36 +1,12 @@
 /* test_attention_kernels.c - attention and its gradients as graphs of one call, against loops in double over the whole
  * matrix of scores: every instruction set, dtypes, masks, groups of heads, sizes past the blocks, nothing to look at.
  *
- * The products of matrices are this file's own, found as a BLAS is: so nothing needs to be installed, and a sanitizer
- * sees every element that is read. oneDNN's are in test_attention.py. */
+ * The products of matrices are own_gemm.h's; oneDNN's are in test_attention.py. */
 #include "engine/graph_test.h"
-
-#include "tensortap/tensortap.h"
+#include "engine/own_gemm.h"
 
 static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 static const tap_dtype FLOATS[] = {TAP_F32, TAP_F64, TAP_BF16, TAP_F16};
-
-/* Column-major, as Fortran has it. */
-#define GEMM(name, real)                                                                                             \
-    __attribute__((visibility("default"))) void name(const char *ta, const char *tb, const int *m, const int *n,     \
-                                                     const int *k, const real *alpha, const real *a, const int *lda, \
-                                                     const real *b, const int *ldb, const real *beta, real *c,       \
-                                                     const int *ldc);                                                \
-    void name(const char *ta, const char *tb, const int *m, const int *n, const int *k, const real *alpha,           \
-              const real *a, const int *lda, const real *b, const int *ldb, const real *beta, real *c,               \
-              const int *ldc)                                                                                        \
-    {                                                                                                                \
-        for (int j = 0; j < *n; j++)                                                                                 \
-            for (int i = 0; i < *m; i++) {                                                                           \
-                real sum = 0, *to = c + i + (int64_t)j * *ldc;                                                       \
-                for (int l = 0; l < *k; l++)                                                                         \
-                    sum += a[*ta == 'N' ? i + (int64_t)l * *lda : l + (int64_t)i * *lda] *                           \
-                           b[*tb == 'N' ? l + (int64_t)j * *ldb : j + (int64_t)l * *ldb];                            \
-                *to = *alpha * sum + (*beta == 0 ? 0 : *beta * *to);                                                 \
-            }                                                                                                        \
-    }
-GEMM(sgemm_, float)
-GEMM(dgemm_, double)
 
 static double precision(tap_dtype dtype)
 {
@@ -397,8 +373,7 @@ int main(void)
         cmocka_unit_test(masks), cmocka_unit_test(scales), cmocka_unit_test(nothing), cmocka_unit_test(left_to_the_host),
     };
     int failed = 0;
-    tap_error err;
-    tap_engine_set_onednn("none: the products are this file's", &err);
+    use_own_gemm();
     for (size_t i = 0; i < COUNT_OF(ISAS); i++)
         if (tap_set_isa(ISAS[i]))
             failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
