@@ -84,9 +84,14 @@ bool recorder_has_predicate(void);
 /* Does torch's autograd run forward code in this thread, during a backward pass? */
 bool torch_in_recompute(void);
 
+/* Calls `body` once the framework has computed what it was asked for: the values of that belong to the step or the
+ * recording that `body` ends. What failed in the framework meanwhile is raised after it. */
+PyObject *settled(PyCFunction body, PyObject *self, PyObject *arg);
+
 /* Adds the types and functions of a file to the module; 0 or -1 with an exception. */
 int recorder_init(PyObject *module);
 int sink_init(PyObject *module);
+int settle_init(PyObject *module);
 int reader_init(PyObject *module);
 int torch_init(PyObject *module);
 int engine_init(PyObject *module);

@@ -29,7 +29,6 @@ static PyObject *recorder_type, *open_from_environment;
 static PyObject *save_traced, *save_gradients, *is_recompute; /* of _torch.py, once torch is there */
 static PyObject *mindspore_gradients, *save_to_directory; /* of _mindspore.py, once mindspore is there */
 static PyObject *after_step; /* called with a recorder after each of its steps; NULL: nothing to do */
-static PyObject *settle;     /* returns when the framework has computed what it was asked for; NULL: it always has */
 static PyObject *export_flags, *str_exporting; /* torch.compiler's globals */
 
 static atomic_bool open_predicate; /* what code without the GIL sees of current->predicate */
@@ -55,25 +54,11 @@ static PyObject *closed_error(void)
     return raise_error(&err);
 }
 
-/* Calls `body` once the framework has computed what it was asked for: the values of that belong to the step or the
- * recording that `body` ends. What failed in the framework meanwhile is raised after it. */
-static PyObject *settled(PyCFunction body, PyObject *self, PyObject *arg)
-{
-    if (!settle)
-        return body(self, arg);
-    PyObject *wait = Py_NewRef(settle), *type = NULL, *value = NULL, *trace = NULL;
-    PyObject *done = PyObject_CallNoArgs(wait);
-    if (!done)
-        PyErr_Fetch(&type, &value, &trace);
-    Py_XDECREF(done);
-    Py_DECREF(wait);
-    PyObject *result = body(self, arg);
-    if (!type)
-        return result;
-    Py_XDECREF(result);
-    PyErr_Restore(type, value, trace);
-    return NULL;
-}
+#define SETTLED(name)                                                                                                \
+    static PyObject *name(PyObject *self, PyObject *arg)                                                             \
+    {                                                                                                                \
+        return settled(name##_now, self, arg);                                                                       \
+    }
 
 /* ----------------------------------------------------------------------------------------------------------- save */
 
@@ -539,7 +524,7 @@ static void after_fork_in_child(void)
     sinks_after_fork();
 }
 
-static PyObject *close_now(PyObject *self, PyObject *unused)
+static PyObject *recorder_close_now(PyObject *self, PyObject *unused)
 {
     (void)unused;
     tap_error err = {.status = TAP_OK};
@@ -551,15 +536,11 @@ static PyObject *close_now(PyObject *self, PyObject *unused)
     err.status = status;
     return raise_error(&err);
 }
-
-static PyObject *recorder_close(PyObject *self, PyObject *unused)
-{
-    return settled(close_now, self, unused);
-}
+SETTLED(recorder_close)
 
 /* ---------------------------------------------------------------------------------------------------- smaller calls */
 
-static PyObject *step_now(PyObject *object, PyObject *unused)
+static PyObject *recorder_step_now(PyObject *object, PyObject *unused)
 {
     (void)unused;
     recorder *self = (recorder *)object;
@@ -571,13 +552,9 @@ static PyObject *step_now(PyObject *object, PyObject *unused)
         return PyObject_CallFunctionObjArgs(after_step, object, NULL);
     Py_RETURN_NONE;
 }
+SETTLED(recorder_step)
 
-static PyObject *recorder_step(PyObject *object, PyObject *unused)
-{
-    return settled(step_now, object, unused);
-}
-
-static PyObject *set_step_now(PyObject *object, PyObject *value)
+static PyObject *recorder_set_step_now(PyObject *object, PyObject *value)
 {
     recorder *self = (recorder *)object;
     int64_t step;
@@ -589,13 +566,9 @@ static PyObject *set_step_now(PyObject *object, PyObject *value)
     WITHOUT_GIL(self, tap_set_step(rec, step));
     Py_RETURN_NONE;
 }
+SETTLED(recorder_set_step)
 
-static PyObject *recorder_set_step(PyObject *object, PyObject *value)
-{
-    return settled(set_step_now, object, value);
-}
-
-static PyObject *flush_now(PyObject *object, PyObject *args)
+static PyObject *recorder_flush_now(PyObject *object, PyObject *args)
 {
     recorder *self = (recorder *)object;
     double seconds = -1;
@@ -613,11 +586,7 @@ static PyObject *flush_now(PyObject *object, PyObject *args)
     err.status = status;
     return raise_error(&err);
 }
-
-static PyObject *recorder_flush(PyObject *object, PyObject *args)
-{
-    return settled(flush_now, object, args);
-}
+SETTLED(recorder_flush)
 
 static PyObject *recorder_declare(PyObject *object, PyObject *args, PyObject *kwargs)
 {
@@ -661,7 +630,7 @@ static PyObject *recorder_wanted(PyObject *object, PyObject *args)
     return PyBool_FromLong(!self->predicate || is_wanted(self->predicate, name, value));
 }
 
-static PyObject *set_enabled_now(PyObject *object, PyObject *value)
+static PyObject *recorder_set_enabled_now(PyObject *object, PyObject *value)
 {
     recorder *self = (recorder *)object;
     int yes = PyObject_IsTrue(value);
@@ -672,11 +641,7 @@ static PyObject *set_enabled_now(PyObject *object, PyObject *value)
     tap_set_enabled(self->rec, yes);
     Py_RETURN_NONE;
 }
-
-static PyObject *recorder_set_enabled(PyObject *object, PyObject *value)
-{
-    return settled(set_enabled_now, object, value);
-}
+SETTLED(recorder_set_enabled)
 
 static PyObject *recorder_counts(PyObject *object, PyObject *unused)
 {
@@ -758,43 +723,20 @@ static PyObject *module_step(PyObject *module, PyObject *unused)
 }
 
 /* step_all() -> None: of the open recorder and of those that sinks have. */
-static PyObject *step_all_now(PyObject *module, PyObject *unused)
+static PyObject *module_step_all_now(PyObject *module, PyObject *unused)
 {
     PyThreadState *state = PyEval_SaveThread();
     sinks_step(false);
     PyEval_RestoreThread(state);
     return module_step(module, unused);
 }
-
-static PyObject *module_step_all(PyObject *module, PyObject *unused)
-{
-    return settled(step_all_now, module, unused);
-}
+SETTLED(module_step_all)
 
 static PyObject *module_on_step(PyObject *module, PyObject *callback)
 {
     (void)module;
     Py_XDECREF(after_step);
     after_step = callback == Py_None ? NULL : Py_NewRef(callback);
-    Py_RETURN_NONE;
-}
-
-static PyObject *nothing(PyObject *module, PyObject *unused)
-{
-    (void)module, (void)unused;
-    Py_RETURN_NONE;
-}
-
-static PyObject *module_settle(PyObject *module, PyObject *unused)
-{
-    return settled(nothing, module, unused);
-}
-
-static PyObject *module_on_settle(PyObject *module, PyObject *callback)
-{
-    (void)module;
-    Py_XDECREF(settle);
-    settle = callback == Py_None ? NULL : Py_NewRef(callback);
     Py_RETURN_NONE;
 }
 
@@ -927,9 +869,6 @@ static PyMethodDef module_methods[] = {
     {"set_current", module_set_current, METH_O, "set_current(recorder) -> None"},
     {"on_first_miss", module_on_first_miss, METH_O, "on_first_miss(callback): run by the first save with no recorder."},
     {"on_step", module_on_step, METH_O, "on_step(callback or None): called with the recorder after each step."},
-    {"settle", module_settle, METH_NOARGS, "settle() -> None: return when the framework is idle."},
-    {"on_settle", module_on_settle, METH_O,
-     "on_settle(callback or None): called before a step or a recording ends; returns when the framework is idle."},
     {"on_torch", module_on_torch, METH_VARARGS, "on_torch(...): the parts that need torch."},
     {"save_mindspore", FAST(module_save_mindspore), METH_FASTCALL | METH_KEYWORDS,
      "save($module, value, name, kind='forward', step=None, *, grad=False)\n--\n\n"

@@ -1,4 +1,6 @@
 /* pointwise_neon.c - the kernels for 64-bit ARM. */
+#include "engine/kernels/vector_neon.h"
+
 #include <arm_neon.h>
 #include <stdint.h>
 
@@ -22,9 +24,5 @@ static inline void narrow_neon(uint16_t *dst, const float *src)
 }
 #define WIDEN_F16 widen_neon
 #define NARROW_F16 narrow_neon
-
-#define VFMA32(a, b, c) ((vf)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define VLOW32(limit, x) ((vf)vminq_f32((float32x4_t)(limit), (float32x4_t)(x)))
-#define VHIGH32(limit, x) ((vf)vmaxq_f32((float32x4_t)(limit), (float32x4_t)(x)))
 
 #include "engine/kernels/pointwise_kernel.inc"
