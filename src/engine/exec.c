@@ -29,21 +29,6 @@ static tap_status bind_symbol(tap_frame *frame, int32_t value, tap_sym sym, int6
     return TAP_OK;
 }
 
-static bool same_layout(const tap__operand *a, const tap__operand *b)
-{
-    if (!tap__operand_same_sizes(a, b))
-        return false;
-    if (memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]) == 0)
-        return true;
-    for (int i = 0; i < a->ndim; i++)
-        if (a->size[i] == 0)
-            return true;
-    for (int i = 0; i < a->ndim; i++)
-        if (a->size[i] != 1 && a->stride[i] != b->stride[i])
-            return false;
-    return true;
-}
-
 static tap_status wrong_sizes(const tap_graph *graph, int32_t value, const tap__operand *given, const tap__operand *want,
                               tap_error *err)
 {
@@ -63,7 +48,7 @@ static tap_status settle(tap_frame *frame, int32_t value, tap_error *err)
 {
     const tap_engine *engine = frame->engine;
     const tap__operand *want = &frame->plan->values[value], *given = &frame->given[value];
-    if (want->ndim < 0 || given->ndim < 0 || (given->dtype == want->dtype && same_layout(given, want)))
+    if (want->ndim < 0 || given->ndim < 0 || (given->dtype == want->dtype && tap__operand_same_layout(given, want)))
         return TAP_OK;
     if (!tap__operand_same_sizes(given, want))
         return wrong_sizes(engine->graph, value, given, want, err);

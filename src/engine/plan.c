@@ -159,10 +159,7 @@ static bool lands(const tap__node *node, const tap__call *call)
     if (!tap__assigns(node))
         return true;
     const tap__operand *into = &call->in[TAP__ASSIGN_INTO], *out = &call->out[0];
-    bool same = into->dtype == out->dtype && tap__operand_same_sizes(into, out);
-    for (int i = 0; same && i < out->ndim; i++)
-        same = into->stride[i] == out->stride[i] || out->size[i] <= 1;
-    return same;
+    return into->dtype == out->dtype && tap__operand_same_layout(into, out);
 }
 
 /* Fills plan->calls[index]; *fits is false when something about it is not known here. */

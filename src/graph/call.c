@@ -37,6 +37,21 @@ bool tap__operand_same_sizes(const tap__operand *a, const tap__operand *b)
     return a->ndim == b->ndim && memcmp(a->size, b->size, (size_t)a->ndim * sizeof a->size[0]) == 0;
 }
 
+bool tap__operand_same_layout(const tap__operand *a, const tap__operand *b)
+{
+    if (!tap__operand_same_sizes(a, b))
+        return false;
+    if (memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof a->stride[0]) == 0)
+        return true;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->size[i] == 0)
+            return true;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->size[i] != 1 && a->stride[i] != b->stride[i])
+            return false;
+    return true;
+}
+
 tap_dtype tap__number_dtype(const tap__number *number)
 {
     return number->kind == 'B' ? TAP_BOOL : number->kind == 'I' ? TAP_I64 : number->kind == 'F' ? TAP_F64 : TAP_C128;

@@ -51,6 +51,8 @@ const tap__attr *tap__call_attr(const tap__call *call, const char *name);
 int64_t tap__operand_count(const tap__operand *operand);
 size_t tap__operand_bytes(const tap__operand *operand); /* from its first to behind its last element */
 bool tap__operand_same_sizes(const tap__operand *a, const tap__operand *b);
+/* Whether every element of one lies where that of the other does; strides that nobody walks may differ. */
+bool tap__operand_same_layout(const tap__operand *a, const tap__operand *b);
 /* The dtype a number stands for: bool, int64, float64 or complex128. */
 tap_dtype tap__number_dtype(const tap__number *number);
 bool tap__operand_is_contiguous(const tap__operand *operand);
