@@ -7,7 +7,6 @@
 #include "record/seglog.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* How long entries rest in the ring before the collector's files are written for their sake. */
@@ -50,7 +49,7 @@ static void lost(tap_filesink *sink, const tap_entry *entry, const tap_meta *met
 
 tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layout *layout, tap_error *err)
 {
-    memset(sink, 0, sizeof *sink);
+    *sink = (tap_filesink){.hold = -1};
     sink->ring = ring;
     sink->layout = layout;
     sink->options = tap__ring_layout_options(&ring->header->config);
@@ -167,5 +166,5 @@ void tap__filesink_close(tap_filesink *sink)
     tap__journal_close(sink->journal);
     if (sink->hold >= 0)
         close(sink->hold);
-    memset(sink, 0, sizeof *sink);
+    *sink = (tap_filesink){.hold = -1};
 }

@@ -465,22 +465,29 @@ static void take_slot(step_file *file, tap_node *item, tap_node *node, const tap
     set_waiting(file, item, node, !(entry->flags & TAP_SAVE_SLOT_GONE));
 }
 
+/* The node is now a leaf with a copy of the text. */
+static tap_status set_text(tap_collector *collector, step_file *file, tap_node *node, const tap_strbuf *text, tap_error *err)
+{
+    char *copy = text->failed ? NULL : tap__strndup(text->text, text->len);
+    if (!copy)
+        return tap_fail_nomem(err);
+    file->bytes += text->len + NODE_BYTES;
+    collector->bytes += text->len + NODE_BYTES;
+    tap__node_set(node, copy, text->len);
+    return TAP_OK;
+}
+
 static tap_status take_leaf(tap_collector *collector, step_file *file, tap_node *item, tap_node *node,
                             const tap_entry *entry, const tap_meta *meta, const void *payload, int depth,
                             tap_error *err)
 {
     tap_strbuf text = TAP_STRBUF_INIT;
     tap_status status = tap__msprobe_leaf(&collector->options, entry, meta, payload, depth, &text, err);
-    char *copy = status == TAP_OK ? tap__strndup(text.text, text.len) : NULL;
-    size_t len = text.len;
+    if (status == TAP_OK)
+        status = set_text(collector, file, node, &text, err);
     tap__strbuf_free(&text);
     TAP_TRY(status);
-    if (!copy)
-        return tap_fail_nomem(err);
     set_waiting(file, item, node, false);
-    file->bytes += len + NODE_BYTES;
-    collector->bytes += len + NODE_BYTES;
-    tap__node_set(node, copy, len);
     return TAP_OK;
 }
 
@@ -523,15 +530,9 @@ static tap_status take_text(tap_collector *collector, step_file *file, tap_node 
         tap__json_strn(&json, payload ? payload : "", payload ? entry->payload_bytes : 0);
     else
         tap__json_null(&json);
-    size_t len = text.len;
-    char *copy = text.failed ? NULL : tap__strndup(text.text, len);
+    tap_status status = set_text(collector, file, node, &text, err);
     tap__strbuf_free(&text);
-    if (!copy)
-        return tap_fail_nomem(err);
-    file->bytes += len + NODE_BYTES;
-    collector->bytes += len + NODE_BYTES;
-    tap__node_set(node, copy, len);
-    return TAP_OK;
+    return status;
 }
 
 static tap_status collect_beside(tap_collector *collector, step_file *file, const tap_entry *entry,
