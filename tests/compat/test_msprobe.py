@@ -11,16 +11,11 @@ from typing import Any
 import pytest
 import torch
 from clean_environment import environment
+from msprobe_files import debug_data
 
 RunScript = Callable[..., Any]
 HEAD = "import torch, json, os, numpy as np\nfrom msprobe.pytorch import PrecisionDebugger, seed_all\n"
 DEBUG = HEAD + "d = PrecisionDebugger(dump_path='dp', level='debug', task='tensor')\n"
-
-
-def data(where: pathlib.Path, step: int = 0) -> dict[str, Any]:
-    found = json.loads(next((where / "dp").glob(f"step{step}/*/debug.json")).read_text())["data"]
-    assert isinstance(found, dict)
-    return found
 
 
 def test_values_that_were_skipped(tmp_path: pathlib.Path, script: RunScript) -> None:
@@ -40,7 +35,7 @@ while isinstance(deep_leaf, list): deep_leaf = deep_leaf[0]
 (deep_leaf * 2).sum().backward()
 d.save(torch.ones(1), 5); d.save(torch.ones(1), "bad", 3)
 """)
-    found = data(tmp_path)
+    found = debug_data(tmp_path)
     assert found["none.0.debug"] is None and found["keys.0.debug"]["3"]["shape"] == [1]
     assert found["keys.0.debug"]["s"] == [{"type": "int", "value": 1}, {"type": "int", "value": 2}] and found["keys.0.debug"]["d"] == {"a": {"type": "int", "value": 1}}
     assert found["array.0.debug"]["type"] == "numpy.ndarray" and found["array.0.debug"]["Max"] == 2
@@ -66,10 +61,10 @@ d.step()
 (w * 9).sum().backward()  # a hook of a step that is over
 d.save(torch.zeros(1), "third")
 """)
-    first = data(tmp_path)
+    first = debug_data(tmp_path)
     assert first["y_grad.0.debug"][0]["Max"] == 3 and first["y_grad.0.debug"][1:] == [None, None]
     assert first["w_grad.0.debug"]["Max"] == 7 and first["never_grad.0.debug"] is None
-    assert list(data(tmp_path, 1)) == ["other.0.debug", "other_grad.0.debug"]
+    assert list(debug_data(tmp_path, 1)) == ["other.0.debug", "other_grad.0.debug"]
     grad = torch.load(next(tmp_path.glob("dp/step0/*/dump_tensor_data/y_grad.0.debug.0.pt")), weights_only=True)
     assert grad.tolist() == [3, 3]
 
@@ -86,8 +81,8 @@ PrecisionDebugger.set_init_step(2); d.save(torch.tensor([20.0]), "x")
     done = script(text)
     assert done.stderr.count("a second PrecisionDebugger with other arguments") == 1
     assert sorted(path.name for path in (tmp_path / "dp").iterdir()) == ["step1", "step2"]
-    assert data(tmp_path, 1)["x.0.debug"]["Max"] == 1 and list(data(tmp_path, 1))[2] == "x.1.debug"
-    assert data(tmp_path, 2)["x.0.debug"]["Max"] == 20
+    assert debug_data(tmp_path, 1)["x.0.debug"]["Max"] == 1 and list(debug_data(tmp_path, 1))[2] == "x.1.debug"
+    assert debug_data(tmp_path, 2)["x.0.debug"]["Max"] == 20
     script(text, RANK="1", before=("-m", "tensortap.compat"))
     assert len(list((tmp_path / "dp/step1").iterdir())) == 1  # rank 1 is not wanted
 
@@ -144,7 +139,7 @@ def test_asynchronous_with_checksum(tmp_path: pathlib.Path, script: RunScript) -
 
     (tmp_path / "c.json").write_text(json.dumps({"task": "tensor", "dump_path": "dp", "level": "debug", "async_dump": True, "tensor": {"summary_mode": "md5"}}))
     script(HEAD + "d = PrecisionDebugger('c.json')\nx = torch.arange(1000.0)\nd.save(x, 'x'); x.zero_(); d.save(torch.ones(3, dtype=torch.complex64), 'c')\n")
-    found = data(tmp_path)
+    found = debug_data(tmp_path)
     x = torch.arange(1000.0)
     assert found["x.0.debug"]["md5"] == f"{zlib.crc32(x.numpy().tobytes()):08x}" and found["c.0.debug"]["Max"] == 1
     assert torch.equal(torch.load(next(tmp_path.rglob("x.0.debug.pt"))), x)
@@ -155,7 +150,7 @@ def test_checksum_of_a_tensor_larger_than_the_ring(tmp_path: pathlib.Path, scrip
 
     (tmp_path / "c.json").write_text(json.dumps({"task": "statistics", "dump_path": "dp", "level": "debug", "statistics": {"summary_mode": "md5"}}))
     script(HEAD + "d = PrecisionDebugger('c.json')\nd.save(torch.arange(1_000_000), 'x')\n", TENSORTAP_RING_BYTES="1M")
-    assert data(tmp_path)["x.0.debug"]["md5"] == f"{zlib.crc32(torch.arange(1_000_000).numpy().tobytes()):08x}"
+    assert debug_data(tmp_path)["x.0.debug"]["md5"] == f"{zlib.crc32(torch.arange(1_000_000).numpy().tobytes()):08x}"
 
 
 def test_killed(tmp_path: pathlib.Path) -> None:
@@ -185,7 +180,7 @@ while True:
         time.sleep(0.1)
         total = sum(len(json.loads(path.read_text())["data"]) for path in tmp_path.rglob("debug.json"))
     assert total >= 2 * count
-    last = data(tmp_path, (count - 1) // 50)
+    last = debug_data(tmp_path, (count - 1) // 50)
     key = (count - 1) % 50
     assert last[f"x.{key}.debug"]["Max"] == count - 1 and last[f"x_grad.{key}.debug"]["Max"] == 1
 
@@ -246,7 +241,7 @@ d = PrecisionDebugger('c.json')
 d.save(torch.arange(1001.0), 'x'); d.save(torch.arange(100001.0).reshape(-1, 1).expand(-1, 2).t(), 'large'); d.save(torch.ones(0), 'empty')
 d.save(torch.arange(3, dtype=torch.int8), 'small')
 """, TENSORTAP_RING_BYTES="1M")
-    found = data(tmp_path)
+    found = debug_data(tmp_path)
     large = torch.arange(100001.0).reshape(-1, 1).expand(-1, 2).t().contiguous()
     for name, value in (("x", torch.arange(1001.0)), ("large", large), ("empty", torch.ones(0)), ("small", torch.arange(3, dtype=torch.int8))):
         leaf = found[f"{name}.0.debug"]

@@ -12,16 +12,11 @@ from typing import Any
 import pytest
 import torch
 from clean_environment import environment
+from msprobe_files import dump_data
 
 RunScript = Callable[..., Any]
 HEAD = "import torch, json, os\nfrom torch import nn\nfrom msprobe.pytorch import PrecisionDebugger\n"
 L0 = HEAD + "d = PrecisionDebugger(dump_path='dp', level='L0', task='tensor')\n"
-
-
-def data(where: pathlib.Path, step: int = 0) -> dict[str, Any]:
-    found = json.loads(next((where / "dp").glob(f"step{step}/*/dump.json")).read_text())["data"]
-    assert isinstance(found, dict)
-    return found
 
 
 def test_training_goes_on_as_without(tmp_path: pathlib.Path, script: RunScript) -> None:
@@ -54,7 +49,7 @@ def train(watched):
     return [p.grad for p in model.parameters()]
 assert all(torch.equal(a, b) for a, b in zip(train(False), train(True)))
 """)
-    found = data(tmp_path, 2)
+    found = dump_data(tmp_path, 2)
     assert {"Module.a.Linear.forward.0", "Module.r.ReLU.forward.0", "Module.b.Linear.backward.0"} <= set(found)
     assert "output" not in found["Module.raises.0.Raises.forward.0"]
     construct = json.loads(next(tmp_path.rglob("step0/*/construct.json")).read_text())
@@ -85,7 +80,7 @@ model = Model()
 d.start(model); model(torch.ones(1, 2)).sum().backward(); d.stop(); d.step()
 assert model.w.grad.tolist() == [2, 2]
 """)
-    found = data(tmp_path)
+    found = dump_data(tmp_path)
     assert found["Module.a.Linear.parameters_grad.0"]["weight"][0]["shape"] == [2, 2]
     assert "Module.a.Linear.forward.1" in found and len(found["Module.lists.Lists.forward.0"]["output"][0]) == 3
 
@@ -101,7 +96,7 @@ for i in range(2):
 b(a(torch.ones(1, 1)))
 """)
     for step in (5, 6):
-        assert list(data(tmp_path, step)) == ["Module.0.0.Linear.forward.0", "Module.1.0.Tanh.forward.0"]
+        assert list(dump_data(tmp_path, step)) == ["Module.0.0.Linear.forward.0", "Module.1.0.Tanh.forward.0"]
         assert (tmp_path / f"dp/step{step}/rank3/dump.json").exists()
     assert not (tmp_path / "dp/step7").exists()
 
@@ -119,7 +114,7 @@ model = Model()
 d.start(model); model(torch.ones(1, 2, requires_grad=True)).sum().backward(); d.stop()
 assert model.body[0].weight.grad is not None
 """)
-    found = data(tmp_path)
+    found = dump_data(tmp_path)
     assert "Module.body.0.Linear.forward.1" in found and "Module.body.0.Linear.parameters_grad.0" in found
 
 
@@ -163,7 +158,7 @@ while True:
     while last not in found and time.monotonic() < end:  # the writer outlives the process by a moment
         time.sleep(0.1)
         if list(tmp_path.rglob("dump.json")):
-            found = data(tmp_path)
+            found = dump_data(tmp_path)
     assert set(found[last]) == {"weight", "bias"}
     for n in range(count):
         assert found[f"Module.0.Linear.forward.{n}"]["input_args"][0]["Max"] == n
