@@ -37,6 +37,20 @@ static inline int64_t random_below(int64_t bound)
     return (int64_t)(next_random() % (uint64_t)bound);
 }
 
+/* ------------------------------------------------------------------------------------------------- instruction sets */
+
+/* Runs a group of tests with every instruction set there is here; how many failed. */
+static inline int with_each_isa(int (*group)(const char *isa))
+{
+    static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof ISAS / sizeof ISAS[0]; i++)
+        if (tap_set_isa(ISAS[i]))
+            failed += group(ISAS[i]);
+    tap_set_isa(NULL);
+    return failed;
+}
+
 /* ---------------------------------------------------------------------------------------------------------- tensors */
 
 typedef enum layout { DENSE, TURNED, GAPS } layout; /* TURNED: the first dimension is the innermost */
@@ -163,6 +177,14 @@ static inline void take_layout(tensor *t, const tap_tensor *like)
     }
 }
 
+static inline tensor host_tensor(const tap_tensor *like)
+{
+    tensor t;
+    take_layout(&t, like);
+    allocate_tensor(&t);
+    return t;
+}
+
 static inline void hold(test_host *self, int32_t value, tensor t)
 {
     if (self->owned[value])
@@ -175,11 +197,9 @@ static inline tap_status host_alloc(void *user, tap_frame *frame, int32_t value,
                                     tap_error *err)
 {
     test_host *self = user;
-    tensor t;
+    tensor t = host_tensor(like);
     (void)frame;
     (void)err;
-    take_layout(&t, like);
-    allocate_tensor(&t);
     hold(self, value, t);
     self->allocs++;
     *data = t.data;
@@ -190,11 +210,9 @@ static inline tap_status host_match(void *user, tap_frame *frame, int32_t value,
                                     tap_error *err)
 {
     test_host *self = user;
-    tensor t;
+    tensor t = host_tensor(like);
     (void)frame;
     (void)err;
-    take_layout(&t, like);
-    allocate_tensor(&t);
     copy_elements(&t, &self->values[value]);
     hold(self, value, t);
     self->matches++;

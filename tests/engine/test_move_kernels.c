@@ -2,7 +2,6 @@
  * plain loops. What is moved is compared exactly. */
 #include "engine/graph_test.h"
 
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 static const int64_t LENGTHS[] = {1, 7, 8, 9, 31, 33, 1000};
 static const tap_dtype DTYPES[] = {TAP_F32, TAP_I64, TAP_BF16, TAP_U8, TAP_F64};
 
@@ -440,17 +439,17 @@ static void products(void **state)
     assert_true(native > 1000);
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cat_and_stack), cmocka_unit_test(flip_roll_repeat), cmocka_unit_test(gather_and_scatter),
         cmocka_unit_test(rows_by_index), cmocka_unit_test(bad_indexes), cmocka_unit_test(sorting),
         cmocka_unit_test(searching), cmocka_unit_test(making), cmocka_unit_test(pooling), cmocka_unit_test(products),
     };
-    int failed = 0;
-    for (size_t i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i]))
-            failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
-    tap_set_isa(NULL);
-    return failed;
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return with_each_isa(group);
 }

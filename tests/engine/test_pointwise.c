@@ -1,35 +1,10 @@
 /* test_pointwise.c - chains as block programs: numbers against the C library and plain loops, layouts against a naive
  * walk, every instruction set, any number of threads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "engine/graph_test.h"
 
-#include <cmocka.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/failing_allocator.h"
 #include "engine/kernels/pointwise.h"
 #include "graph/shape.h"
-#include "tensor/element.h"
-
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
-
-static uint64_t seed = 1;
-
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
-static int64_t random_below(int64_t bound)
-{
-    return (int64_t)(next_random() % (uint64_t)bound);
-}
 
 static double random_unit(void)
 {
@@ -192,37 +167,31 @@ static void long_chain(void **state)
 {
     (void)state;
     static const int64_t COUNTS[] = {0, 1, 7, 16, 17, 1023, 1024, 1025, 5000, 200000};
-    for (size_t isa = 0; isa < sizeof ISAS / sizeof ISAS[0]; isa++) {
-        if (!tap_set_isa(ISAS[isa]))
-            continue;
-        for (size_t i = 0; i < sizeof COUNTS / sizeof COUNTS[0]; i++) {
-            int64_t n = COUNTS[i];
-            size_t bytes = (size_t)n * sizeof(float) + 1;
-            float *x = malloc(bytes), *y = malloc(bytes), *one = malloc(bytes), *many = malloc(bytes);
-            for (int64_t k = 0; k < n; k++) {
-                x[k] = (float)(random_unit() * 8 - 4);
-                y[k] = (float)(random_unit() * 8 - 4);
-            }
-            chain c;
-            make_long(&c, n);
-            run_chain(&c, 1, (void *[]){x, y, one});
-            make_long(&c, n);
-            run_chain(&c, 4, (void *[]){x, y, many});
-            assert_memory_equal(one, many, (size_t)n * sizeof(float));
-            for (int64_t k = 0; k < n; k++) {
-                double u = 1 / (1 + exp(-((double)x[k] * y[k] + 1.5))), v = tanh((double)x[k] - y[k]);
-                double expected = fmax(u * v, 0) + x[k] / 2.0;
-                if (fabs(one[k] - expected) > 1e-6 + 1e-6 * fabs(expected))
-                    fail_msg("%s %lld of %lld: %g, not %g", ISAS[isa], (long long)k, (long long)n, (double)one[k],
-                             expected);
-            }
-            free(x);
-            free(y);
-            free(one);
-            free(many);
+    for (size_t i = 0; i < sizeof COUNTS / sizeof COUNTS[0]; i++) {
+        int64_t n = COUNTS[i];
+        size_t bytes = (size_t)n * sizeof(float) + 1;
+        float *x = malloc(bytes), *y = malloc(bytes), *one = malloc(bytes), *many = malloc(bytes);
+        for (int64_t k = 0; k < n; k++) {
+            x[k] = (float)(random_unit() * 8 - 4);
+            y[k] = (float)(random_unit() * 8 - 4);
         }
+        chain c;
+        make_long(&c, n);
+        run_chain(&c, 1, (void *[]){x, y, one});
+        make_long(&c, n);
+        run_chain(&c, 4, (void *[]){x, y, many});
+        assert_memory_equal(one, many, (size_t)n * sizeof(float));
+        for (int64_t k = 0; k < n; k++) {
+            double u = 1 / (1 + exp(-((double)x[k] * y[k] + 1.5))), v = tanh((double)x[k] - y[k]);
+            double expected = fmax(u * v, 0) + x[k] / 2.0;
+            if (fabs(one[k] - expected) > 1e-6 + 1e-6 * fabs(expected))
+                fail_msg("%lld of %lld: %g, not %g", (long long)k, (long long)n, (double)one[k], expected);
+        }
+        free(x);
+        free(y);
+        free(one);
+        free(many);
     }
-    tap_set_isa(NULL);
 }
 
 /* ------------------------------------------------------------------------------------------------------- functions */
@@ -262,31 +231,25 @@ static void functions(void **state)
     enum { COUNT = 1000 };
     static float x32[COUNT], y32[COUNT];
     static double x64[COUNT], y64[COUNT];
-    for (size_t isa = 0; isa < sizeof ISAS / sizeof ISAS[0]; isa++) {
-        if (!tap_set_isa(ISAS[isa]))
-            continue;
-        for (size_t f = 0; f < sizeof FUNCTIONS / sizeof FUNCTIONS[0]; f++) {
-            for (int i = 0; i < COUNT; i++) {
-                x64[i] = FUNCTIONS[f].low + random_unit() * (FUNCTIONS[f].high - FUNCTIONS[f].low);
-                x32[i] = (float)x64[i];
-            }
-            for (int wide = 0; wide < 2; wide++) {
-                tap_dtype dtype = wide ? TAP_F64 : TAP_F32;
-                chain c = {.nnodes = 0};
-                add_store(&c, unary(&c, FUNCTIONS[f].name, dtype, add_load(&c, flat(dtype, COUNT))), flat(dtype, COUNT));
-                run_chain(&c, 1, wide ? (void *[]){x64, y64} : (void *[]){x32, y32});
-            }
-            for (int i = 0; i < COUNT; i++) {
-                double wide = FUNCTIONS[f].f(x64[i]), narrow = FUNCTIONS[f].f((double)x32[i]);
-                if (fabs(y64[i] - wide) > 1e-13 + 1e-13 * fabs(wide))
-                    fail_msg("%s %s(%g): %.17g, not %.17g", ISAS[isa], FUNCTIONS[f].name, x64[i], y64[i], wide);
-                if (fabs(y32[i] - narrow) > 2e-6 + 2e-6 * fabs(narrow))
-                    fail_msg("%s %s(%g): %.9g, not %.9g", ISAS[isa], FUNCTIONS[f].name, (double)x32[i], (double)y32[i],
-                             narrow);
-            }
+    for (size_t f = 0; f < sizeof FUNCTIONS / sizeof FUNCTIONS[0]; f++) {
+        for (int i = 0; i < COUNT; i++) {
+            x64[i] = FUNCTIONS[f].low + random_unit() * (FUNCTIONS[f].high - FUNCTIONS[f].low);
+            x32[i] = (float)x64[i];
+        }
+        for (int wide = 0; wide < 2; wide++) {
+            tap_dtype dtype = wide ? TAP_F64 : TAP_F32;
+            chain c = {.nnodes = 0};
+            add_store(&c, unary(&c, FUNCTIONS[f].name, dtype, add_load(&c, flat(dtype, COUNT))), flat(dtype, COUNT));
+            run_chain(&c, 1, wide ? (void *[]){x64, y64} : (void *[]){x32, y32});
+        }
+        for (int i = 0; i < COUNT; i++) {
+            double wide = FUNCTIONS[f].f(x64[i]), narrow = FUNCTIONS[f].f((double)x32[i]);
+            if (fabs(y64[i] - wide) > 1e-13 + 1e-13 * fabs(wide))
+                fail_msg("%s(%g): %.17g, not %.17g", FUNCTIONS[f].name, x64[i], y64[i], wide);
+            if (fabs(y32[i] - narrow) > 2e-6 + 2e-6 * fabs(narrow))
+                fail_msg("%s(%g): %.9g, not %.9g", FUNCTIONS[f].name, (double)x32[i], (double)y32[i], narrow);
         }
     }
-    tap_set_isa(NULL);
 }
 
 /* --------------------------------------------------------------------------------------------------- 16-bit floats */
@@ -299,41 +262,39 @@ static void halves(void **state)
     static uint16_t in[COUNT], out[COUNT];
     static float wide[COUNT];
     static const tap_dtype DTYPES[] = {TAP_F16, TAP_BF16};
-    for (size_t isa = 0; isa < sizeof ISAS / sizeof ISAS[0]; isa++)
-        for (int d = 0; tap_set_isa(ISAS[isa]) && d < 2; d++) {
-            tap_dtype dtype = DTYPES[d];
-            for (int i = 0; i < COUNT; i++) {
-                in[i] = (uint16_t)i;
-                uint32_t bits = (uint32_t)next_random();
-                memcpy(&wide[i], &bits, 4);
-                if (i % 2) { /* between two neighbours */
-                    tap_scalar a = tap__element_get(dtype, &in[i], 0);
-                    wide[i] = (float)a.re * (1 + 0x1p-12f * (float)(i % 5));
-                }
-            }
-            chain c = {.nnodes = 0};
-            add_store(&c, unary(&c, "Neg", dtype, add_load(&c, flat(dtype, COUNT))), flat(dtype, COUNT));
-            run_chain(&c, 1, (void *[]){in, out});
-            for (int i = 0; i < COUNT; i++)
-                if (!isnan(tap__element_get(dtype, &in[i], 0).re))
-                    assert_int_equal(out[i], in[i] ^ 0x8000);
-                else
-                    assert_true(isnan(tap__element_get(dtype, &out[i], 0).re));
-            c = (chain){.nnodes = 0};
-            add_store(&c, unary(&c, "Cast", dtype, add_load(&c, flat(TAP_F32, COUNT))), flat(dtype, COUNT));
-            run_chain(&c, 1, (void *[]){wide, out});
-            for (int i = 0; i < COUNT; i++) {
-                tap_scalar value = {.kind = 'F', .re = (double)wide[i]};
-                uint16_t expected;
-                tap__element_put(dtype, &expected, 0, &value);
-                if (isnan(wide[i]))
-                    assert_true(isnan(tap__element_get(dtype, &out[i], 0).re));
-                else if (out[i] != expected)
-                    fail_msg("%s %s: %.9g became %04x, not %04x", ISAS[isa], tap_dtype_describe(dtype)->name,
-                             (double)wide[i], (unsigned)out[i], (unsigned)expected);
+    for (int d = 0; d < 2; d++) {
+        tap_dtype dtype = DTYPES[d];
+        for (int i = 0; i < COUNT; i++) {
+            in[i] = (uint16_t)i;
+            uint32_t bits = (uint32_t)next_random();
+            memcpy(&wide[i], &bits, 4);
+            if (i % 2) { /* between two neighbours */
+                tap_scalar a = tap__element_get(dtype, &in[i], 0);
+                wide[i] = (float)a.re * (1 + 0x1p-12f * (float)(i % 5));
             }
         }
-    tap_set_isa(NULL);
+        chain c = {.nnodes = 0};
+        add_store(&c, unary(&c, "Neg", dtype, add_load(&c, flat(dtype, COUNT))), flat(dtype, COUNT));
+        run_chain(&c, 1, (void *[]){in, out});
+        for (int i = 0; i < COUNT; i++)
+            if (!isnan(tap__element_get(dtype, &in[i], 0).re))
+                assert_int_equal(out[i], in[i] ^ 0x8000);
+            else
+                assert_true(isnan(tap__element_get(dtype, &out[i], 0).re));
+        c = (chain){.nnodes = 0};
+        add_store(&c, unary(&c, "Cast", dtype, add_load(&c, flat(TAP_F32, COUNT))), flat(dtype, COUNT));
+        run_chain(&c, 1, (void *[]){wide, out});
+        for (int i = 0; i < COUNT; i++) {
+            tap_scalar value = {.kind = 'F', .re = (double)wide[i]};
+            uint16_t expected;
+            tap__element_put(dtype, &expected, 0, &value);
+            if (isnan(wide[i]))
+                assert_true(isnan(tap__element_get(dtype, &out[i], 0).re));
+            else if (out[i] != expected)
+                fail_msg("%s: %.9g became %04x, not %04x", tap_dtype_describe(dtype)->name, (double)wide[i],
+                         (unsigned)out[i], (unsigned)expected);
+        }
+    }
 }
 
 /* A result that a later node uses is rounded first: (x + 1) - 1 in bfloat16. */
@@ -602,46 +563,31 @@ static void choices(void **state)
     float x[COUNT], y[COUNT], z[COUNT];
     uint8_t mask[COUNT];
     int64_t whole[COUNT];
-    for (size_t isa = 0; isa < sizeof ISAS / sizeof ISAS[0]; isa++) {
-        if (!tap_set_isa(ISAS[isa]))
-            continue;
-        for (int i = 0; i < COUNT; i++) {
-            x[i] = i % 50 == 0 ? NAN : (float)random_below(9) - 4;
-            y[i] = i % 70 == 0 ? INFINITY : (float)random_below(9) - 4;
-        }
-        chain c = {.nnodes = 0};
-        int a = add_load(&c, flat(TAP_F32, COUNT)), b = add_load(&c, flat(TAP_F32, COUNT));
-        int less = binary(&c, "Less", TAP_BOOL, a, b);
-        int chosen = add_node(&c, "Where", TAP_F32);
-        give(&c, chosen, less);
-        give(&c, chosen, a);
-        give_number(&c, chosen, real_number(0.25));
-        int cast = unary(&c, "Cast", TAP_I64, b);
-        add_store(&c, less, flat(TAP_BOOL, COUNT));
-        add_store(&c, chosen, flat(TAP_F32, COUNT));
-        add_store(&c, cast, flat(TAP_I64, COUNT));
-        run_chain(&c, 1, (void *[]){x, y, mask, z, whole});
-        for (int i = 0; i < COUNT; i++) {
-            assert_int_equal(mask[i], x[i] < y[i]);
-            assert_true(z[i] == (x[i] < y[i] ? x[i] : 0.25f));
-            if (isfinite(y[i]))
-                assert_int_equal(whole[i], (int64_t)y[i]);
-        }
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = i % 50 == 0 ? NAN : (float)random_below(9) - 4;
+        y[i] = i % 70 == 0 ? INFINITY : (float)random_below(9) - 4;
     }
-    tap_set_isa(NULL);
+    chain c = {.nnodes = 0};
+    int a = add_load(&c, flat(TAP_F32, COUNT)), b = add_load(&c, flat(TAP_F32, COUNT));
+    int less = binary(&c, "Less", TAP_BOOL, a, b);
+    int chosen = add_node(&c, "Where", TAP_F32);
+    give(&c, chosen, less);
+    give(&c, chosen, a);
+    give_number(&c, chosen, real_number(0.25));
+    int cast = unary(&c, "Cast", TAP_I64, b);
+    add_store(&c, less, flat(TAP_BOOL, COUNT));
+    add_store(&c, chosen, flat(TAP_F32, COUNT));
+    add_store(&c, cast, flat(TAP_I64, COUNT));
+    run_chain(&c, 1, (void *[]){x, y, mask, z, whole});
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(mask[i], x[i] < y[i]);
+        assert_true(z[i] == (x[i] < y[i] ? x[i] : 0.25f));
+        if (isfinite(y[i]))
+            assert_int_equal(whole[i], (int64_t)y[i]);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------- allocation fails */
-
-static void *no_memory(void *user, void *old, size_t size)
-{
-    if (size == 0) {
-        free(old);
-        return NULL;
-    }
-    int *left = user;
-    return (*left)-- > 0 ? realloc(old, size) : NULL;
-}
 
 static void allocations_fail(void **state)
 {
@@ -653,9 +599,8 @@ static void allocations_fail(void **state)
     tap__pw *program = NULL;
     int allowed = 0;
     for (;; allowed++) {
-        int left = allowed;
-        tap_allocator allocator = {.resize = no_memory, .user = &left};
-        tap_set_allocator(&allocator);
+        allocations_left = allowed;
+        tap_set_allocator(&FAILING_ALLOCATOR);
         tap_status status =
             tap__pw_build(c.nodes, c.nnodes, c.loads, c.nloads, c.stores, c.nstores, 1, &program, NULL);
         if (status == TAP_OK)
@@ -668,7 +613,7 @@ static void allocations_fail(void **state)
     assert_int_equal(allowed, 2);
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_chain), cmocka_unit_test(functions), cmocka_unit_test(halves),
@@ -676,5 +621,10 @@ int main(void)
         cmocka_unit_test(in_place), cmocka_unit_test(promotion), cmocka_unit_test(refusals),
         cmocka_unit_test(integers), cmocka_unit_test(choices), cmocka_unit_test(allocations_fail),
     };
-    return cmocka_run_group_tests_name("pointwise", tests, NULL, NULL);
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return with_each_isa(group);
 }

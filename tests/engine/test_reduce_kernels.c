@@ -2,7 +2,6 @@
  * loops in double: every instruction set, dtypes, odd sizes, empty and 0-d tensors, strides that are not dense. */
 #include "engine/graph_test.h"
 
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 static const int64_t LENGTHS[] = {1, 7, 8, 9, 31, 33, 1000};
 static const tap_dtype FLOATS[] = {TAP_F32, TAP_F64, TAP_BF16, TAP_F16};
 
@@ -496,7 +495,7 @@ static void losses(void **state)
     }
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions), cmocka_unit_test(whole_tensors), cmocka_unit_test(running),
@@ -504,10 +503,10 @@ int main(void)
         cmocka_unit_test(batch_norm_of_inference),
         cmocka_unit_test(losses),
     };
-    int failed = 0;
-    for (size_t i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i]))
-            failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
-    tap_set_isa(NULL);
-    return failed;
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return with_each_isa(group);
 }

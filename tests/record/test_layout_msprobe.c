@@ -1,45 +1,18 @@
 /* test_layout_msprobe.c - the collector of debug.json: when it writes, what it keeps, what happens when a writer takes
  * over, when the disk fails and when memory does. What the file says is tests/python/test_layout_msprobe.py's matter. */
-#include "record/layout_test.h"
+#include "record/collector_test.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 
-#include "record/msprobe.h"
+#include "base/failing_allocator.h"
 
 #define SECOND 1000000000ull
 #define FILE_0 "step0/proc5/debug.json"
 
-typedef struct fixture {
-    char *dir;
-    tap_layout_options options;
-    tap_collector *collector;
-    tap_error err;
-} fixture;
-
 static void start(fixture *f)
 {
-    if (!f->dir)
-        f->dir = scratch_make();
-    f->options.dir = f->dir;
-    f->options.pid = 5;
-    f->options.keep = f->options.keep ? f->options.keep : TAP_KEEP_STATS;
-    assert_int_equal(tap__msprobe_collect_open(&f->options, &f->collector, &f->err), TAP_OK);
-}
-
-static void stop(fixture *f)
-{
-    tap__msprobe_collect_close(f->collector);
-    scratch_drop(f->dir);
-}
-
-static tap_status take(fixture *f, test_entry entry)
-{
-    const void *payload;
-    tap_entry *made = make_entry(&entry, &payload);
-    tap_status status = tap__msprobe_collect(f->collector, made, payload, &f->err);
-    free(made);
-    return status;
+    start_with(tap__msprobe_collect_open, f);
 }
 
 /* Saves the integer `number` under name. */
@@ -47,12 +20,6 @@ static tap_status take_int(fixture *f, const char *name, int64_t step, uint32_t 
 {
     return take(f, (test_entry){.name = name, .step = step, .call = call, .value_type = TAP_VALUE_INT, .bytes = &number,
                                 .len = 8});
-}
-
-static void flush(fixture *f, uint64_t now, bool force)
-{
-    if (tap__msprobe_collect_flush(f->collector, now, force, &f->err) != TAP_OK)
-        fail_msg("%s", f->err.message);
 }
 
 static bool exists(fixture *f, const char *relative)
@@ -297,28 +264,15 @@ static void a_disk_that_fails_is_tried_again(void **state)
 
 /* ------------------------------------------------------------------------------------------------ memory and threads */
 
-static long allowed;
-
-static void *failing(void *user, void *old, size_t size)
-{
-    (void)user;
-    if (size == 0) {
-        free(old);
-        return NULL;
-    }
-    return allowed-- > 0 ? realloc(old, size) : NULL;
-}
-
 /* Whichever allocation fails: an error or a whole file, no crash, no leak. */
 static void any_allocation_may_fail(void **state)
 {
     (void)state;
-    tap_allocator allocator = {failing, NULL};
     char *dir = scratch_make();
     int whole = 0;
     for (long n = 0; whole < 3 && n < 400; n++) {
-        tap_set_allocator(&allocator);
-        allowed = n;
+        allocations_left = n;
+        tap_set_allocator(&FAILING_ALLOCATOR);
         fixture f = {.dir = dir, .options = {.dir = dir, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
         tap_status status = tap__msprobe_collect_open(&f.options, &f.collector, &f.err);
         for (uint32_t i = 0; i < 40 && status == TAP_OK; i++)

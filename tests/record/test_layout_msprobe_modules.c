@@ -1,43 +1,16 @@
 /* test_layout_msprobe_modules.c - the collector of dump.json: the order of its items, the files beside it, a writer
  * that takes over, and memory that fails. What the file says is compared with msprobe itself by tests/compat. */
-#include "record/layout_test.h"
+#include "record/collector_test.h"
 
-#include "record/msprobe.h"
+#include "base/failing_allocator.h"
 
 #define DUMP "step0/proc5/dump.json"
 #define CONSTRUCT "step0/proc5/construct.json"
 #define STACK "step0/proc5/stack.json"
 
-typedef struct fixture {
-    char *dir;
-    tap_layout_options options;
-    tap_collector *collector;
-    tap_error err;
-} fixture;
-
 static void start(fixture *f)
 {
-    if (!f->dir)
-        f->dir = scratch_make();
-    f->options.dir = f->dir;
-    f->options.pid = 5;
-    f->options.keep = TAP_KEEP_STATS;
-    assert_int_equal(tap__msprobe_modules_open(&f->options, &f->collector, &f->err), TAP_OK);
-}
-
-static void stop(fixture *f)
-{
-    tap__msprobe_collect_close(f->collector);
-    scratch_drop(f->dir);
-}
-
-static tap_status take(fixture *f, test_entry entry)
-{
-    const void *payload;
-    tap_entry *made = make_entry(&entry, &payload);
-    tap_status status = tap__msprobe_collect(f->collector, made, payload, &f->err);
-    free(made);
-    return status;
+    start_with(tap__msprobe_modules_open, f);
 }
 
 static tap_status take_int(fixture *f, const char *name, tap_kind kind, const char *path, uint32_t call, int64_t number)
@@ -50,12 +23,6 @@ static tap_status take_text(fixture *f, const char *suffix, const char *path, co
 {
     return take(f, (test_entry){.name = suffix, .suffix = suffix, .path = path, .bytes = text,
                                 .value_type = text ? TAP_VALUE_STR : TAP_VALUE_NONE, .len = text ? strlen(text) : 0});
-}
-
-static void flush(fixture *f)
-{
-    if (tap__msprobe_collect_flush(f->collector, 0, true, &f->err) != TAP_OK)
-        fail_msg("%s", f->err.message);
 }
 
 static void expect(fixture *f, const char *relative, const char *wanted)
@@ -109,7 +76,7 @@ static void what_changed_last_comes_last(void **state)
     fixture f = {.dir = NULL};
     start(&f);
     assert_int_equal(model(&f, 0, MODEL), TAP_OK);
-    flush(&f);
+    flush(&f, 0, true);
     char *text = read_text(f.dir, DUMP);
     const char *wanted[] = {"\"level\": \"L0\"", "\"M.a.b.B.forward.0\": {", "\"M.a.A.forward.0\": {",
                             "\"input_kwargs\": {}", "\"output\": [", "\"M.a.A.backward.0\": {", "\"M.a.A.parameters_grad.0\": {", "\"bias\": [",
@@ -132,18 +99,18 @@ static void a_second_writer_goes_on(void **state)
     fixture whole = {.dir = NULL};
     start(&whole);
     assert_int_equal(model(&whole, 0, MODEL), TAP_OK);
-    flush(&whole);
+    flush(&whole, 0, true);
     const char *const files[] = {DUMP, CONSTRUCT, STACK};
     for (int stopped = 1; stopped < MODEL; stopped++) {
         fixture f = {.dir = NULL};
         start(&f);
         assert_int_equal(model(&f, 0, stopped), TAP_OK);
-        flush(&f);
+        flush(&f, 0, true);
         tap__msprobe_collect_close(f.collector);
         f.options.resume = true;
         start(&f);
         assert_int_equal(model(&f, stopped > 3 ? stopped - 3 : 0, MODEL), TAP_OK);
-        flush(&f);
+        flush(&f, 0, true);
         for (size_t i = 0; i < 3; i++) {
             char *wanted = read_text(whole.dir, files[i]);
             expect(&f, files[i], wanted);
@@ -175,14 +142,14 @@ static void open_items_stay_in_memory(void **state)
         assert_int_equal(take_int(&f, "v", TAP_KIND_INPUT, "kinput_args\x1ft0", i, i), TAP_OK);
         assert_int_equal(take_int(&f, "v", TAP_KIND_OUTPUT, "koutput\x1ft0", i, i), TAP_OK);
         if (i % (COUNT / 8) == 0)
-            flush(&f);
+            flush(&f, 0, true);
     }
     for (int i = 0; i < 4; i++) {
         take_int(&f, "w", TAP_KIND_PARAM, i % 2 ? "kbias\x1fi0" : "kweight\x1fi0", 0, i);
-        flush(&f);
+        flush(&f, 0, true);
     }
     take_int(&f, "outer", TAP_KIND_OUTPUT, "koutput\x1ft0", 0, 1);
-    flush(&f);
+    flush(&f, 0, true);
     assert_int_equal(times(&f, DUMP, "\"outer.forward.0\""), 1);
     assert_int_equal(times(&f, DUMP, "\"first.forward.0\""), 1);
     assert_int_equal(times(&f, DUMP, "\"w.parameters_grad.0\""), 1);
@@ -202,28 +169,15 @@ static void another_file_beside_is_refused(void **state)
     stop(&f);
 }
 
-static long allowed;
-
-static void *failing(void *user, void *old, size_t size)
-{
-    (void)user;
-    if (size == 0) {
-        free(old);
-        return NULL;
-    }
-    return allowed-- > 0 ? realloc(old, size) : NULL;
-}
-
 /* Whichever allocation fails: an error or whole files, no crash, no leak. */
 static void any_allocation_may_fail(void **state)
 {
     (void)state;
-    tap_allocator allocator = {failing, NULL};
     char *dir = scratch_make();
     int whole = 0;
     for (long n = 0; whole < 3 && n < 600; n++) {
-        tap_set_allocator(&allocator);
-        allowed = n;
+        allocations_left = n;
+        tap_set_allocator(&FAILING_ALLOCATOR);
         fixture f = {.dir = dir, .options = {.dir = dir, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
         tap_status status = tap__msprobe_modules_open(&f.options, &f.collector, &f.err);
         if (status == TAP_OK)
@@ -253,7 +207,7 @@ static void read_back(void **state)
     char text[1024] = "";
     start(&f);
     assert_int_equal(model(&f, 0, MODEL), TAP_OK);
-    flush(&f);
+    flush(&f, 0, true);
     assert_true(tap__msprobe_modules_detect(f.dir));
     assert_false(tap__msprobe_detect(f.dir));
     assert_int_equal(tap__msprobe_modules_read(f.dir, keep_line, text, &f.err), TAP_OK);

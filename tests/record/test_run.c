@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sys/file.h>
 
+#include "base/failing_allocator.h"
+
 typedef struct line {
     int32_t rank, attempt, child;
     uint64_t seq;
@@ -503,17 +505,6 @@ static void many_ranks(void **state)
 }
 
 /* Every allocation may fail; nothing leaks, crashes or is wrong. */
-static int allocations_left;
-static void *failing(void *user, void *old, size_t size)
-{
-    (void)user;
-    if (size == 0) {
-        free(old);
-        return NULL;
-    }
-    return allocations_left-- > 0 ? realloc(old, size) : NULL;
-}
-
 static void no_memory(void **state)
 {
     (void)state;
@@ -525,11 +516,10 @@ static void no_memory(void **state)
     maker_open(&m, dir, 1, 0, TAP_OPEN_NEW, false);
     fill(&m, "n", 5);
     maker_close(&m, NULL);
-    tap_allocator allocator = {failing, NULL};
     for (int n = 0;; n++) {
         assert_true(n < 1000);
         allocations_left = n;
-        tap_set_allocator(&allocator);
+        tap_set_allocator(&FAILING_ALLOCATOR);
         tap_run *run;
         tap_cursor *cursor = NULL;
         tap_record record;

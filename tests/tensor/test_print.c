@@ -3,10 +3,9 @@
 #include "tensor/check.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "tensortap/tensortap.h"
+#include "base/failing_allocator.h"
 
 typedef struct text {
     char bytes[4096];
@@ -66,29 +65,16 @@ static void a_long_one_is_summarised(void **state)
     assert_string_equal(print(&t).bytes, "[   0    1    2 ... 1997 1998 1999]");
 }
 
-static int allowed;
-
-static void *failing(void *user, void *old, size_t size)
-{
-    (void)user;
-    if (size == 0) {
-        free(old);
-        return NULL;
-    }
-    return allowed-- > 0 ? realloc(old, size) : NULL;
-}
-
 static void without_memory(void **state)
 {
     (void)state;
     static float values[900];
     int64_t shape[1] = {900};
     tap_tensor t = {.data = values, .dtype = TAP_F32, .ndim = 1, .shape = shape};
-    tap_allocator allocator = {failing, NULL};
-    tap_set_allocator(&allocator);
+    tap_set_allocator(&FAILING_ALLOCATOR);
     tap_status status = TAP_E_NOMEM;
     for (int n = 0; n < 100 && status; n++) {
-        allowed = n;
+        allocations_left = n;
         text out = {.len = 0};
         tap_error err;
         status = tap_tensor_print(&t, NULL, collect, &out, &err);
