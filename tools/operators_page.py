@@ -25,6 +25,13 @@ This page is written by `tools/operators_page.py` from the table of operators (`
 ATen overloads (`src/frontend/aten.def`). Meaning is ATen's. `x?` may be left out, `xs*` is a list, `n:int=1` is an
 attribute with its default. An overload that is not here runs in torch, or as the operators it is taken apart into.
 """
+GE = """## GE
+
+What converters written for torchair build with `torchair.ge`, under GE's names; each is taken apart into operators of
+ATen. `ge.custom_op` takes any of them by position.
+
+| operator | takes | gives | is |
+|---|---|---|---|"""
 
 
 def overloads() -> dict[str, list[str]]:
@@ -35,6 +42,10 @@ def overloads() -> dict[str, list[str]]:
     return found
 
 
+def code(texts: list[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
 def page() -> str:
     means, text = overloads(), [HEAD]
     rows = _core.operators()
@@ -43,12 +54,14 @@ def page() -> str:
             continue
         title, what = KINDS[kind]
         text.append(f"## {title}\n\n{what}\n\n| operator | takes | is | ATen | GE |\n|---|---|---|---|---|")
-        for name, ge, _kind, parameters, *_counts, doc in (row for row in rows if row[2] == kind):
-            takes = ", ".join(f"`{parameter}`" for parameter in parameters)
-            aten = ", ".join(f"`{overload}`" for overload in sorted(means.get(name, [])))
-            text.append(f"| {name} | {takes} | {doc.replace('|', chr(92) + '|')} | {aten} | {ge or ''} |")
+        for name, ge, _kind, parameters, _inputs, _outputs, doc in (row for row in rows if row[2] == kind):
+            aten = code(sorted(means.get(name, [])))
+            text.append(f"| {name} | {code(parameters)} | {doc.replace('|', chr(92) + '|')} | {aten} | {ge or ''} |")
         text.append("")
-    return "\n".join(text)
+    text.append(GE)
+    for _name, ge, _kind, parameters, _inputs, outputs, doc in (row for row in rows if row[2] == "ge"):
+        text.append(f"| {ge} | {code(parameters)} | {code(outputs)} | {doc} |")
+    return "\n".join([*text, ""])
 
 
 if __name__ == "__main__":

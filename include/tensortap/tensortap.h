@@ -766,7 +766,8 @@ typedef struct tap_node_times {
 } tap_node_times;
 TAP_API void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
 
-/* One row of the table of operators. */
+/* One row of the table of operators. Those of kind "ge" are GE's, called "ge.Add", under the names that GE has for inputs,
+ * attributes and outputs; ge of any other row is the one that means the same. */
 typedef struct tap_op_info {
     const char *name, *ge, *kind, *doc;
     int nparams, ninputs, noutputs; /* noutputs -1: as many as a call says */
@@ -774,6 +775,8 @@ typedef struct tap_op_info {
 TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
 /* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
 TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
+/* output: text "y", or "y*" for as many as a call says; NULL past the last */
+TAP_API const char *tap_op_output(int index, int output, char *room, size_t size);
 
 /* An operator of your own, in a shared library that exports
  *     tap_status tap_library_init(const tap_library *library, tap_error *err);

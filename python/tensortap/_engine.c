@@ -530,22 +530,33 @@ static PyObject *engine_onednn(PyObject *module, PyObject *path)
     Py_RETURN_NONE;
 }
 
+typedef const char *(*row_text)(int index, int item, char *room, size_t size);
+
+/* What a row has of one sort, as its table writes them. */
+static PyObject *row_texts(int index, row_text each)
+{
+    char room[64];
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list && each(index, i, room, sizeof room); i++) {
+        PyObject *text = PyUnicode_FromString(room);
+        if (!text || PyList_Append(list, text) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 static PyObject *operators(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     PyObject *list = PyList_New(0);
     tap_op_info info;
-    char room[64];
     for (int i = 0; list && tap_op_describe(i, &info); i++) {
-        PyObject *params = PyList_New(0);
-        for (int p = 0; params && p < info.nparams; p++) {
-            PyObject *text = PyUnicode_FromString(tap_op_param(i, p, room, sizeof room));
-            if (!text || PyList_Append(params, text) < 0)
-                Py_CLEAR(params);
-            Py_XDECREF(text);
-        }
-        PyObject *row = params ? Py_BuildValue("(szsNiis)", info.name, info.ge, info.kind, params, info.ninputs,
-                                               info.noutputs, info.doc) : NULL;
+        PyObject *params = row_texts(i, tap_op_param), *outputs = params ? row_texts(i, tap_op_output) : NULL;
+        PyObject *row = outputs ? Py_BuildValue("(szsOiOs)", info.name, info.ge, info.kind, params, info.ninputs, outputs,
+                                                info.doc) : NULL;
+        Py_XDECREF(params);
+        Py_XDECREF(outputs);
         if (!row || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
@@ -571,7 +582,7 @@ static PyMethodDef functions[] = {
     {"load_operators", load_operators, METH_O, "load_operators(path): read a library of operators into the process"},
     {"engine_onednn", engine_onednn, METH_O, "engine_onednn(path): where oneDNN's library is; None: where others are"},
     {"operators", operators, METH_NOARGS,
-     "operators() -> list of (name, GE name, kind, parameters, inputs, outputs, line of text)"},
+     "operators() -> list of (name, GE name, kind, parameters, how many are inputs, outputs, line of text)"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -224,7 +224,7 @@ int32_t tap_graph_values(const tap_graph *graph)
 static const char *const KIND_NAMES[] = {[TAP_OP_DATA] = "data",           [TAP_OP_CONST] = "const",
                                          [TAP_OP_OUTPUT] = "output",       [TAP_OP_VIEW] = "view",
                                          [TAP_OP_POINTWISE] = "pointwise", [TAP_OP_KERNEL] = "kernel",
-                                         [TAP_OP_HOST] = "host"};
+                                         [TAP_OP_HOST] = "host",           [TAP_OP_GE] = "ge"};
 
 tap_status tap_graph_node(const tap_graph *graph, int32_t node, tap_node_info *out)
 {
@@ -263,5 +263,15 @@ const char *tap_op_param(int index, int param, char *room, size_t size)
     else
         snprintf(room, size, "%s%s", p->name,
                  p->kind == TAP_PARAM_OPTIONAL ? "?" : p->kind == TAP_PARAM_LIST ? "*" : "");
+    return room;
+}
+
+const char *tap_op_output(int index, int output, char *room, size_t size)
+{
+    const tap_op *op = tap__op_at(index);
+    bool list = op && op->noutputs < 0;
+    if (!op || output < 0 || output >= (list ? 1 : op->noutputs))
+        return NULL;
+    snprintf(room, size, "%s%s", op->outputs[output], list ? "*" : "");
     return room;
 }

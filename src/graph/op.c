@@ -41,6 +41,8 @@ static const row ROWS[] = {
     {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, tap__shape_##shape, &tap__kernel_##kernel, 0, doc, NULL},
 #define COUNTED(name, ge, inputs, attrs, outputs, dtypes, kernel, doc)                                               \
     {TAP_OP_KERNEL, #name, ge, inputs, attrs, outputs, dtypes, NULL, &tap__kernel_##kernel, 0, doc, tap__count_##kernel},
+#define GE(name, inputs, attrs, outputs, doc) \
+    {TAP_OP_GE, "ge." #name, #name, inputs, attrs, outputs, NULL, NULL, NULL, 0, doc, NULL},
 #include "graph/ops.def"
 };
 

@@ -15,7 +15,8 @@ typedef enum tap_op_kind {
     TAP_OP_VIEW,      /* the same memory seen with other sizes, strides and offset: no work at all */
     TAP_OP_POINTWISE, /* one value from values at the same place: fused into block programs (kernels/pointwise.h) */
     TAP_OP_KERNEL,    /* a kernel of its own (engine/kernel.h) */
-    TAP_OP_HOST       /* run by the framework that made the graph */
+    TAP_OP_HOST,      /* run by the framework that made the graph */
+    TAP_OP_GE         /* of GE: described for those who build such graphs, never a node of ours */
 } tap_op_kind;
 
 typedef enum tap_attr_type {
@@ -63,8 +64,8 @@ typedef tap_status (*tap_shape_rule)(struct tap__call *call, tap_error *err);
 typedef tap_status (*tap_count_rule)(const struct tap__call *call, void *const *data, int64_t *count, tap_error *err);
 
 typedef struct tap_op {
-    const char *name;       /* "Add" */
-    const char *ge;         /* the GE operator of the same meaning, NULL: none */
+    const char *name;       /* "Add"; of a GE row "ge.Add" */
+    const char *ge;         /* the GE operator of the same meaning, NULL: none; of a GE row its own name */
     tap_op_kind kind;
     int nparams, ninputs;   /* inputs come first; a LIST counts as one */
     int noutputs;           /* -1: as many as the node says */
