@@ -13,7 +13,8 @@ from torch.fx import Node
 from . import _ge, _ge_attr, _ge_types, _names
 from ._converter import Converter, find
 from ._ge_graph import GeGraph, Op, Tensor, TensorSpec, fixed_size
-from ._ge_ops import OPS, aten
+from ._ge_ops import aten
+from ._ge_table import OPS
 from ._lower import Emitter, Number, lower
 
 
@@ -149,7 +150,7 @@ class _Conversion:
             given = [
                 self._tensor(each) if isinstance(each, Node) else _ge.Const(each, dtype=number) for each in node.args
             ]
-            made = _ge.custom_op(same, inputs=dict(zip(_input_names(same), given)), outputs=["y"])
+            made = _ge.custom_op(same, inputs=dict(zip(_input_names(same), given)), outputs=OPS[same].outputs)
             self._bind(node, made)
             self._keep_name(node, [made])
             self.values[node] = made

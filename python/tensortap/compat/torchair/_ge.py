@@ -1,15 +1,17 @@
-"""``torchair.ge``: builders that add operators to the graph being converted, made from the table in ``_ge_ops``."""
+"""``torchair.ge``: builders that add operators to the graph being converted, made from the table of operators."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import _ge_attr as attr
-from . import _ge_ops, _ge_types
+from . import _ge_types
 from ._ge_graph import GeGraph, Op, Tensor, TensorSpec, get_default_ge_graph
+from ._ge_table import OPS, OpDef
 from ._ge_types import DataType, Format
 
 __all__ = [
@@ -120,8 +122,9 @@ def _add(
     return _results(op, outputs)
 
 
-def _bind(row: _ge_ops.OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    names = [name.rstrip("?*") for name in row.inputs] + [each.name for each in row.attrs]
+def _given(row: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name; raises for one too many, twice, or not in the table."""
+    names = [*row.keywords, *(each.keyword for each in row.attrs)]
     if len(args) > len(row.inputs):
         raise TypeError(
             f"ge.{row.name} takes {len(row.inputs)} inputs by position ({', '.join(row.inputs)}), got {len(args)}"
@@ -133,44 +136,73 @@ def _bind(row: _ge_ops.OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         if key in given:
             raise TypeError(f"ge.{row.name} got {key} twice")
         given[key] = value
+    return given
+
+
+def _bind(row: OpDef, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and attributes under GE's names; raises for one that is missing or of another type."""
+    given = _given(row, args, kwargs)
     inputs = {}
-    for name in row.inputs:
-        bare = name.rstrip("?*")
-        if given.get(bare) is None and not name.endswith("?"):
-            raise TypeError(f"ge.{row.name}: the input {bare} is missing")
-        inputs[bare] = list(given[bare]) if name.endswith("*") else given.get(bare)
+    for name, key in zip(row.inputs, row.keywords, strict=True):
+        if given.get(key) is None and not name.endswith("?"):
+            raise TypeError(f"ge.{row.name}: the input {key} is missing")
+        inputs[name.rstrip("?*")] = list(given[key]) if name.endswith("*") else given.get(key)
     attrs = {}
     for param in row.attrs:
-        if param.required and param.name not in given:
-            raise TypeError(f"ge.{row.name}: the attribute {param.name} is missing")
-        value = given.get(param.name, param.default)
-        if param.name in given and value != param.default:
-            attrs[param.name] = getattr(attr, param.type)(value)
+        if param.required and param.keyword not in given:
+            raise TypeError(f"ge.{row.name}: the attribute {param.keyword} is missing")
+        value = given.get(param.keyword, param.default)
+        if param.keyword in given and value != param.default:
+            try:
+                attrs[param.name] = getattr(attr, param.type)(value)
+            except (AssertionError, TypeError) as error:
+                raise TypeError(f"ge.{row.name}: the attribute {param.keyword}: {error}") from None
     return inputs, attrs
 
 
-def _builder(row: _ge_ops.OpDef) -> Callable[..., Any]:
+def _outputs(row: OpDef, attrs: dict[str, Any], sizes: dict[str, Any]) -> list[str | tuple[str, int]]:
+    """The names of the outputs; of those that there are any number of, how many."""
+    found: list[str | tuple[str, int]] = []
+    for name in row.outputs:
+        bare = name.rstrip("*")
+        if name == bare:
+            found.append(name)
+            continue
+        count = sizes.get(f"size_of_{bare}")
+        for key in ("num", "num_split"):
+            count = attrs[key].value if count is None and key in attrs else count
+        if count is None:
+            raise TypeError(f"ge.{row.name}: size_of_{bare} is missing: how many {bare} there are")
+        found.append((bare, int(count)))
+    return found
+
+
+def _signature(row: OpDef) -> inspect.Signature:
+    """As torchair writes it: inputs by position, all else by name."""
+    by_position, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    empty = inspect.Parameter.empty
+    found: list[inspect.Parameter] = []
+    for name, key in zip(row.inputs, row.keywords, strict=True):
+        required = not name.endswith("?") and all(each.default is empty for each in found)
+        found.append(inspect.Parameter(key, by_position, default=empty if required else None))
+    found += [inspect.Parameter(f"size_of_{y[:-1]}", by_name, default=None) for y in row.outputs if y.endswith("*")]
+    for each in row.attrs:
+        found.append(inspect.Parameter(each.keyword, by_name, default=empty if each.required else each.default))
+    found.append(inspect.Parameter("dependencies", by_name, default=()))
+    found.append(inspect.Parameter("node_name", by_name, default=None))
+    return inspect.Signature(found)
+
+
+def _builder(row: OpDef) -> Callable[..., Any]:
     def build(*args: Any, dependencies: Sequence[Tensor] = (), node_name: str | None = None, **kwargs: Any) -> Any:
-        sizes = {key: kwargs.pop(key) for key in [k for k in kwargs if k.startswith("size_of_")]}
+        counted = [f"size_of_{each[:-1]}" for each in row.outputs if each.endswith("*")]
+        sizes = {key: kwargs.pop(key) for key in counted if key in kwargs}
         inputs, attrs = _bind(row, args, kwargs)
-        outputs: list[str | tuple[str, int]] = []
-        for name in row.outputs:
-            bare = name.rstrip("*")
-            if name != bare:
-                count = sizes.get(f"size_of_{bare}")
-                for key in ("num", "num_split"):
-                    count = attrs[key].value if count is None and key in attrs else count
-                if count is None:
-                    raise TypeError(f"ge.{row.name}: size_of_{bare} is missing: how many {bare} there are")
-                outputs.append((bare, int(count)))
-            else:
-                outputs.append(bare)
-        return _add(row.name, inputs, attrs, outputs, node_name, dependencies)
+        return _add(row.name, inputs, attrs, _outputs(row, attrs, sizes), node_name, dependencies)
 
     build.__name__ = build.__qualname__ = row.name
-    build.__doc__ = (
-        f"{row.name}({', '.join(row.inputs)} | {', '.join(p.name for p in row.attrs)}) -> {', '.join(row.outputs)}"
-    )
+    build.__signature__ = _signature(row)  # type: ignore[attr-defined]
+    build.__doc__ = row.doc
     return build
 
 
@@ -226,13 +258,13 @@ def custom_op(
     node_name: str | None = None,
 ) -> Any:
     """Any operator by its type: of the table by position, or one of your own with inputs, attrs and outputs by name."""
-    row = _ge_ops.OPS.get(op_type)
+    row = OPS.get(op_type)
     if args:
         if inputs is not None or attrs is not None or outputs is not None:
             raise ValueError("ge.custom_op takes its arguments by position or as inputs, attrs and outputs, not both")
         if row is None:
             raise RuntimeError(f"ge.custom_op: {op_type} is not in the table; give inputs, attrs and outputs by name")
-        given = dict(zip([each.name for each in row.attrs], args[len(row.inputs) :], strict=False))
+        given = dict(zip([each.keyword for each in row.attrs], args[len(row.inputs) :], strict=False))
         return _builder(row)(*args[: len(row.inputs)], node_name=node_name, **given)
     if not outputs:
         raise ValueError(f"ge.custom_op({op_type!r}): outputs is missing, the names of what it gives")
@@ -240,13 +272,13 @@ def custom_op(
 
 
 def __getattr__(name: str) -> Any:
-    row = None if name.startswith("_") else _ge_ops.OPS.get(name)
+    row = None if name.startswith("_") else OPS.get(name)
     if row is None:
         raise AttributeError(
-            f"torchair.ge has no operator {name}; it has {', '.join(sorted(_ge_ops.OPS))}, and custom_op for others"
+            f"torchair.ge has no operator {name}; it has {', '.join(sorted(OPS))}, and custom_op for others"
         )
     return _builder(row)
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_ge_ops.OPS})
+    return sorted({*__all__, *OPS})

@@ -1,138 +1,128 @@
-"""The operators of GE that converters may use: one row each, with what it takes and the torch operators that do it.
+"""What the operators of GE compute: for each, a function that emits torch's operators and returns the outputs.
 
-A row's signature is ``"x1, x2?, xs* | axis:Int; keep_dims:Bool=False -> y, ys*"``: inputs (may be left out, any
-number), attributes with type and default, outputs (as many as ``size_of_ys`` says). ``lower(e, a)`` emits torch
-operators by ``e`` and returns the outputs; in ``a`` are the inputs and attributes by name.
+``function(e, a)`` emits by ``e`` (``_lower.Emitter``); in ``a`` are the inputs and attributes under the names that the
+builder has for them (``_ge_table``). An operator of the table with no function here has a builder and cannot be run.
 """
 
 from __future__ import annotations
 
-import ast
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from ._ge_table import OPS
+
 aten = torch.ops.aten
 Lower = Callable[[Any, Any], Any]
+LOWER: dict[str, Lower] = {}
 
 
-class Param(NamedTuple):
-    """An attribute."""
-
-    name: str
-    type: str
-    required: bool
-    default: Any
+def lowers(name: str, function: Lower) -> None:
+    """Say what an operator of the table computes."""
+    LOWER[OPS[name].name] = function
 
 
-class OpDef(NamedTuple):
-    """One operator."""
-
-    name: str
-    inputs: tuple[str, ...]  # "x", "x?", "x*"
-    attrs: tuple[Param, ...]
-    outputs: tuple[str, ...]  # "y", "y*"
-    lower: Lower | None  # None: there is only a builder
-
-
-OPS: dict[str, OpDef] = {}
-
-
-def _attr(text: str) -> Param:
-    left, equals, default = text.partition("=")
-    name, _, kind = left.partition(":")
-    return Param(name.strip(), kind.strip(), not equals, ast.literal_eval(default.strip()) if equals else None)
-
-
-def define(name: str, signature: str, lower: Lower | None = None) -> OpDef:
-    """Add a row; a later one replaces an earlier one of the same name."""
-    left, _, outputs = signature.partition("->")
-    inputs, _, attrs = left.partition("|")
-
-    def split(text: str, by: str = ",") -> list[str]:
-        return [each.strip() for each in text.split(by) if each.strip()]
-
-    OPS[name] = OpDef(
-        name, tuple(split(inputs)), tuple(_attr(each) for each in split(attrs, ";")), tuple(split(outputs)), lower
-    )
-    return OPS[name]
+def _only(name: str, a: Any, **values: Any) -> None:
+    """Other values of these attributes and inputs cannot be run."""
+    for key, value in values.items():
+        if getattr(a, key) != value:
+            raise NotImplementedError(f"ge.{name}: {key}={getattr(a, key)!r} cannot be run here, {value!r} can")
 
 
 # ---------------------------------------------------------------------------------------------------------- one by one
 
 
 def _unary(name: str, operator: Any) -> None:
-    define(name, "x -> y", lambda e, a: e(operator, e.tensor(a.x)))
+    (only,) = OPS[name].keywords
+    lowers(name, lambda e, a: e(operator, e.tensor(getattr(a, only))))
 
 
 def _binary(name: str, operator: Any, scalar: Any = None, **more: Any) -> None:
-    def lower(e: Any, a: Any) -> Any:
-        if scalar is not None and e.is_number(a.x2):
-            return e(scalar, e.tensor(a.x1), e.number(a.x2), **more)
-        return e(operator, e.tensor(a.x1), e.operand(a.x2), **more)
+    first, second = OPS[name].keywords
 
-    define(name, "x1, x2 -> y", lower)
+    def lower(e: Any, a: Any) -> Any:
+        x1, x2 = getattr(a, first), getattr(a, second)
+        if scalar is not None and e.is_number(x2):
+            return e(scalar, e.tensor(x1), e.number(x2), **more)
+        return e(operator, e.tensor(x1), e.operand(x2), **more)
+
+    lowers(name, lower)
 
 
 def _both_tensors(name: str, operator: Any) -> None:
-    define(name, "x1, x2 -> y", lambda e, a: e(operator, e.tensor(a.x1), e.tensor(a.x2)))
+    lowers(name, lambda e, a: e(operator, e.tensor(a.x1), e.tensor(a.x2)))
 
 
 for _name, _operator in {
-    "Abs": aten.abs.default, "Neg": aten.neg.default, "Exp": aten.exp.default, "Expm1": aten.expm1.default,
-    "Log": aten.log.default, "Log1p": aten.log1p.default, "Sqrt": aten.sqrt.default, "Rsqrt": aten.rsqrt.default,
-    "Reciprocal": aten.reciprocal.default, "Relu": aten.relu.default, "Sigmoid": aten.sigmoid.default,
-    "Tanh": aten.tanh.default, "Sin": aten.sin.default, "Cos": aten.cos.default, "Tan": aten.tan.default,
-    "Asin": aten.asin.default, "Acos": aten.acos.default, "Atan": aten.atan.default, "Sinh": aten.sinh.default,
-    "Cosh": aten.cosh.default, "Asinh": aten.asinh.default, "Acosh": aten.acosh.default,
-    "Atanh": aten.atanh.default, "Erf": aten.erf.default, "Erfc": aten.erfc.default, "Floor": aten.floor.default,
-    "Ceil": aten.ceil.default, "Round": aten.round.default, "Rint": aten.round.default, "Trunc": aten.trunc.default,
-    "Sign": aten.sign.default, "IsNan": aten.isnan.default, "IsInf": aten.isinf.default,
+    "Abs": aten.abs.default, "Neg": aten.neg.default, "Expm1": aten.expm1.default, "Log1p": aten.log1p.default,
+    "Sqrt": aten.sqrt.default, "Rsqrt": aten.rsqrt.default, "Reciprocal": aten.reciprocal.default,
+    "Relu": aten.relu.default, "Sigmoid": aten.sigmoid.default, "Tanh": aten.tanh.default, "Sin": aten.sin.default,
+    "Cos": aten.cos.default, "Tan": aten.tan.default, "Asin": aten.asin.default, "Acos": aten.acos.default,
+    "Atan": aten.atan.default, "Sinh": aten.sinh.default, "Cosh": aten.cosh.default, "Asinh": aten.asinh.default,
+    "Acosh": aten.acosh.default, "Atanh": aten.atanh.default, "Erf": aten.erf.default, "Erfc": aten.erfc.default,
+    "Erfinv": aten.erfinv.default, "Floor": aten.floor.default, "Ceil": aten.ceil.default,
+    "Rint": aten.round.default, "Trunc": aten.trunc.default, "Sign": aten.sign.default,
+    "IsFinite": aten.isfinite.default, "IsNan": aten.isnan.default, "IsInf": aten.isinf.default,
     "LogicalNot": aten.logical_not.default, "Invert": aten.bitwise_not.default, "Mish": aten.mish.default,
-    "HardSwish": aten.hardswish.default, "HardSigmoid": aten.hardsigmoid.default, "Selu": aten.elu.default,
-    "Digamma": aten.digamma.default, "Lgamma": aten.lgamma.default, "ZerosLike": aten.zeros_like.default,
-    "OnesLike": aten.ones_like.default, "TensorMove": aten.clone.default, "Identity": aten.alias.default,
+    "HardSwish": aten.hardswish.default, "Digamma": aten.digamma.default, "Lgamma": aten.lgamma.default,
+    "ZerosLike": aten.zeros_like.default, "OnesLike": aten.ones_like.default, "TensorMove": aten.clone.default,
+    "Identity": aten.alias.default, "Trace": aten.trace.default,
 }.items():  # fmt: skip
     _unary(_name, _operator)
-define("Selu", "x -> y", lambda e, a: e(aten.elu.default, e.tensor(a.x), 1.6732632423543772, 1.0507009873554805))
-define("Square", "x -> y", lambda e, a: e(aten.mul.Tensor, e.tensor(a.x), e.tensor(a.x)))
-define("Relu6", "x -> y", lambda e, a: e(aten.hardtanh.default, e.tensor(a.x), 0.0, 6.0))
-define("Gelu", "x -> y", lambda e, a: e(aten.gelu.default, e.tensor(a.x), approximate="tanh"))
-define(
-    "GeluV2",
-    "x | approximate:Str='none' -> y",
-    lambda e, a: e(aten.gelu.default, e.tensor(a.x), approximate=a.approximate),
+
+
+def _scaled(e: Any, a: Any) -> Any:
+    x = e.tensor(a.x)
+    x = x if a.scale == 1 else e(aten.mul.Tensor, x, a.scale)
+    return x if a.shift == 0 else e(aten.add.Tensor, x, a.shift)
+
+
+def _exp(e: Any, a: Any) -> Any:
+    x = _scaled(e, a)
+    return e(aten.exp.default, x) if a.base == -1 else e(aten.pow.Scalar, a.base, x)
+
+
+def _log(e: Any, a: Any) -> Any:
+    y = e(aten.log.default, _scaled(e, a))
+    return y if a.base == -1 else e(aten.div.Tensor, y, math.log(a.base))
+
+
+def _hard_sigmoid(e: Any, a: Any) -> Any:
+    if (a.alpha, a.beta) == tuple(each.default for each in OPS["HardSigmoid"].attrs):
+        return e(aten.hardsigmoid.default, e.tensor(a.input_x))
+    return e(aten.clamp.default, e(aten.add.Tensor, e(aten.mul.Tensor, e.tensor(a.input_x), a.alpha), a.beta), 0, 1)
+
+
+lowers("Exp", _exp)
+lowers("Log", _log)
+lowers("HardSigmoid", _hard_sigmoid)
+lowers(
+    "Round",
+    lambda e, a: (
+        e(aten.round.decimals, e.tensor(a.x), decimals=a.decimals)
+        if a.decimals
+        else e(aten.round.default, e.tensor(a.x))
+    ),
 )
-define(
+lowers("Selu", lambda e, a: e(aten.elu.default, e.tensor(a.x), 1.6732632423543772, 1.0507009873554805))
+lowers("Square", lambda e, a: e(aten.mul.Tensor, e.tensor(a.x), e.tensor(a.x)))
+lowers("Relu6", lambda e, a: e(aten.hardtanh.default, e.tensor(a.x), 0.0, 6.0))
+lowers("Gelu", lambda e, a: e(aten.gelu.default, e.tensor(a.x), approximate="tanh"))
+lowers("GeluV2", lambda e, a: e(aten.gelu.default, e.tensor(a.x), approximate=a.approximate))
+lowers(
     "Swish",
-    "x | scale:Float=1.0 -> y",
     lambda e, a: (
         e(aten.silu.default, e.tensor(a.x))
         if a.scale == 1
         else e(aten.mul.Tensor, a.x, e(aten.sigmoid.default, e(aten.mul.Tensor, e.tensor(a.x), a.scale)))
     ),
 )
-define(
-    "LeakyRelu",
-    "x | negative_slope:Float=0.0 -> y",
-    lambda e, a: e(aten.leaky_relu.default, e.tensor(a.x), a.negative_slope),
-)
-define(
-    "Elu",
-    "x | alpha:Float=1.0; scale:Float=1.0; input_scale:Float=1.0 -> y",
-    lambda e, a: e(aten.elu.default, e.tensor(a.x), a.alpha, a.scale, a.input_scale),
-)
-define(
-    "SoftplusV2",
-    "x | beta:Float=1.0; threshold:Float=20.0 -> y",
-    lambda e, a: e(aten.softplus.default, e.tensor(a.x), a.beta, a.threshold),
-)
-define(
-    "Cast",
-    "x | dst_type:DataType -> y",
-    lambda e, a: e(torch.ops.prims.convert_element_type.default, e.tensor(a.x), e.dtype(a.dst_type)),
-)
+lowers("LeakyRelu", lambda e, a: e(aten.leaky_relu.default, e.tensor(a.x), a.negative_slope))
+lowers("Elu", lambda e, a: e(aten.elu.default, e.tensor(a.x), a.alpha, a.scale, a.input_scale))
+lowers("SoftplusV2", lambda e, a: e(aten.softplus.default, e.tensor(a.x), a.beta, a.threshold))
+lowers("Cast", lambda e, a: e(torch.ops.prims.convert_element_type.default, e.tensor(a.x), e.dtype(a.dst_type)))
 
 for _name, _pair in {
     "Add": (aten.add.Tensor, None), "Sub": (aten.sub.Tensor, None), "Mul": (aten.mul.Tensor, None),
@@ -151,38 +141,33 @@ for _name, _pair in {
 for _name, _operator in {
     "Maximum": aten.maximum.default, "Minimum": aten.minimum.default, "LogicalAnd": aten.logical_and.default,
     "LogicalOr": aten.logical_or.default, "LogicalXor": aten.logical_xor.default, "Atan2": aten.atan2.default,
+    "NextAfter": aten.nextafter.default,
 }.items():  # fmt: skip
     _both_tensors(_name, _operator)
 _binary("FloorDiv", aten.div.Tensor_mode, rounding_mode="floor")
 _binary("TruncateDiv", aten.div.Tensor_mode, rounding_mode="trunc")
-define(
+lowers(
     "Div",
-    "x1, x2 -> y",
     lambda e, a: (
         e(aten.div.Tensor, e.tensor(a.x1), e.operand(a.x2))
         if e.is_floating(a.x1)
         else e(aten.div.Tensor_mode, e.tensor(a.x1), e.operand(a.x2), rounding_mode="trunc")
     ),
 )
-define(
-    "SquaredDifference",
-    "x1, x2 -> y",
-    lambda e, a: e(aten.pow.Tensor_Scalar, e(aten.sub.Tensor, e.tensor(a.x1), e.operand(a.x2)), 2),
+lowers(
+    "SquaredDifference", lambda e, a: e(aten.pow.Tensor_Scalar, e(aten.sub.Tensor, e.tensor(a.x1), e.operand(a.x2)), 2)
 )
-define(
+lowers(
     "AxpyV2",
-    "x1, x2, alpha -> y",
     lambda e, a: (
         e(aten.add.Tensor, e.tensor(a.x1), e.operand(a.x2), alpha=e.number(a.alpha))
         if e.is_number(a.alpha)
         else e(aten.add.Tensor, e.tensor(a.x1), e(aten.mul.Tensor, e.tensor(a.x2), e.tensor(a.alpha)))
     ),
 )
-define(
-    "Axpy", "x1, x2 | alpha:Float -> y", lambda e, a: e(aten.add.Tensor, e.tensor(a.x1), e.operand(a.x2), alpha=a.alpha)
-)
-define("Adds", "x | value:Float -> y", lambda e, a: e(aten.add.Tensor, e.tensor(a.x), a.value))
-define("Muls", "x | value:Float -> y", lambda e, a: e(aten.mul.Tensor, e.tensor(a.x), a.value))
+lowers("Axpy", lambda e, a: e(aten.add.Tensor, e.tensor(a.x1), e.operand(a.x2), alpha=a.alpha))
+lowers("Adds", lambda e, a: e(aten.add.Tensor, e.tensor(a.x), a.value))
+lowers("Muls", lambda e, a: e(aten.mul.Tensor, e.tensor(a.x), a.value))
 
 
 def _add_n(e: Any, a: Any) -> Any:
@@ -192,29 +177,22 @@ def _add_n(e: Any, a: Any) -> Any:
     return total
 
 
-define("AddN", "x* | N:Int=0 -> y", _add_n)
-define(
+lowers("AddN", _add_n)
+lowers(
     "Addcmul",
-    "input_data, x1, x2, value -> y",
     lambda e, a: e(
         aten.addcmul.default, e.tensor(a.input_data), e.tensor(a.x1), e.tensor(a.x2), value=e.number(a.value)
     ),
 )
-define(
+lowers(
     "Addcdiv",
-    "input_data, x1, x2, value -> y",
     lambda e, a: e(
         aten.addcdiv.default, e.tensor(a.input_data), e.tensor(a.x1), e.tensor(a.x2), value=e.number(a.value)
     ),
 )
-define(
-    "Lerp",
-    "start, end, weight -> y",
-    lambda e, a: e(aten.lerp.Tensor, e.tensor(a.start), e.tensor(a.end), e.tensor(a.weight)),
-)
-define(
+lowers("Lerp", lambda e, a: e(aten.lerp.Tensor, e.tensor(a.start), e.tensor(a.end), e.tensor(a.weight)))
+lowers(
     "ClipByValue",
-    "x, clip_value_min, clip_value_max -> y",
     lambda e, a: (
         e(aten.clamp.default, e.tensor(a.x), e.number(a.clip_value_min), e.number(a.clip_value_max))
         if e.is_number(a.clip_value_min) and e.is_number(a.clip_value_max)
@@ -222,27 +200,30 @@ define(
     ),
 )
 for _name in ("Select", "SelectV2"):
-    define(
-        _name,
-        "condition, x1, x2 -> y",
-        lambda e, a: e(aten.where.self, e.tensor(a.condition), e.tensor(a.x1), e.tensor(a.x2)),
-    )
-define(
+    lowers(_name, lambda e, a: e(aten.where.self, *(e.tensor(each) for each in vars(a).values())))
+lowers(
     "MaskedFill",
-    "x, mask, value -> y",
     lambda e, a: (
         e(aten.masked_fill.Scalar, e.tensor(a.x), e.tensor(a.mask), e.number(a.value))
         if e.is_number(a.value)
         else e(aten.masked_fill.Tensor, e.tensor(a.x), e.tensor(a.mask), e.tensor(a.value))
     ),
 )
-define("SigmoidGrad", "y, dy -> z", lambda e, a: e(aten.sigmoid_backward.default, e.tensor(a.dy), e.tensor(a.y)))
-define("TanhGrad", "y, dy -> z", lambda e, a: e(aten.tanh_backward.default, e.tensor(a.dy), e.tensor(a.y)))
-define(
-    "ReluGrad",
-    "gradients, features -> backprops",
-    lambda e, a: e(aten.threshold_backward.default, e.tensor(a.gradients), e.tensor(a.features), 0),
-)
+
+
+def _gradient_of_result(name: str, operator: Any) -> None:
+    def lower(e: Any, a: Any) -> Any:
+        y = e.tensor(a.y)
+        if e.dtype_of(y).is_complex and not a.complex_conj:  # torch's takes the conjugate
+            y = e(aten.conj_physical.default, y)
+        return e(operator, e.tensor(a.dy), y)
+
+    lowers(name, lower)
+
+
+_gradient_of_result("SigmoidGrad", aten.sigmoid_backward.default)
+_gradient_of_result("TanhGrad", aten.tanh_backward.default)
+lowers("ReluGrad", lambda e, a: e(aten.threshold_backward.default, e.tensor(a.gradients), e.tensor(a.features), 0))
 
 # ------------------------------------------------------------------------------------------------------------- matmul
 
@@ -251,40 +232,30 @@ def _swapped(e: Any, x: Any, yes: bool) -> Any:
     return e(aten.transpose.int, e.tensor(x), -2, -1) if yes else e.tensor(x)
 
 
-def _matmul(first: str, second: str, operator: Any) -> Lower:
+def _matmul(name: str, operator: Any) -> None:
+    first, second = (each.keyword for each in OPS[name].attrs[:2])
+
     def lower(e: Any, a: Any) -> Any:
+        if name.endswith("V2"):
+            _only(name, a, offset_w=None, offset_x=0)
         y = e(operator, _swapped(e, a.x1, getattr(a, first)), _swapped(e, a.x2, getattr(a, second)))
         bias = getattr(a, "bias", None)
         return y if bias is None else e(aten.add.Tensor, y, e.tensor(bias))
 
-    return lower
+    lowers(name, lower)
 
 
-_MM = "transpose_x1:Bool=False; transpose_x2:Bool=False"
-_BMM = "adj_x1:Bool=False; adj_x2:Bool=False"
-define("MatMul", f"x1, x2, bias? | {_MM} -> y", _matmul("transpose_x1", "transpose_x2", aten.mm.default))
-define(
-    "MatMulV2",
-    f"x1, x2, bias?, offset_w? | {_MM}; offset_x:Int=0 -> y",
-    _matmul("transpose_x1", "transpose_x2", aten.mm.default),
-)
-define("BatchMatMul", f"x1, x2 | {_BMM} -> y", _matmul("adj_x1", "adj_x2", aten.matmul.default))
-define(
-    "BatchMatMulV2",
-    f"x1, x2, bias?, offset_w? | {_BMM}; offset_x:Int=0 -> y",
-    _matmul("adj_x1", "adj_x2", aten.matmul.default),
-)
+for _name in ("MatMul", "MatMulV2"):
+    _matmul(_name, aten.mm.default)
+for _name in ("BatchMatMul", "BatchMatMulV2"):
+    _matmul(_name, aten.matmul.default)
 
 # -------------------------------------------------------------------------------------------------------------- shapes
 
-define(
-    "Reshape",
-    "x, shape | axis:Int=0; num_axes:Int=-1 -> y",
-    lambda e, a: e(aten.reshape.default, e.tensor(a.x), e.ints(a.shape)),
-)
-define("Transpose", "x, perm -> y", lambda e, a: e.whole(e(aten.permute.default, e.tensor(a.x), e.ints(a.perm))))
-define("TransposeD", "x | perm:ListInt -> y", lambda e, a: e.whole(e(aten.permute.default, e.tensor(a.x), a.perm)))
-define("ExpandDims", "x, axis -> y", lambda e, a: e(aten.unsqueeze.default, e.tensor(a.x), e.number(a.axis)))
+lowers("Reshape", lambda e, a: e(aten.reshape.default, e.tensor(a.x), e.ints(a.shape)))
+lowers("Transpose", lambda e, a: e.whole(e(aten.permute.default, e.tensor(a.x), e.ints(a.perm))))
+lowers("TransposeD", lambda e, a: e.whole(e(aten.permute.default, e.tensor(a.x), a.perm)))
+lowers("ExpandDims", lambda e, a: e(aten.unsqueeze.default, e.tensor(a.x), e.number(a.axis)))
 
 
 def _unsqueeze(e: Any, a: Any) -> Any:
@@ -295,16 +266,15 @@ def _unsqueeze(e: Any, a: Any) -> Any:
     return x
 
 
-define("Unsqueeze", "x | axes:ListInt -> y", _unsqueeze)
-define(
+lowers("Unsqueeze", _unsqueeze)
+lowers(
     "Squeeze",
-    "x | axis:ListInt=[] -> y",
     lambda e, a: e(aten.squeeze.dims, e.tensor(a.x), a.axis) if a.axis else e(aten.squeeze.default, e.tensor(a.x)),
 )
-define("Flatten", "x | axis:Int=1 -> y", lambda e, a: e(aten.flatten.using_ints, e.tensor(a.x), a.axis, -1))
+lowers("Flatten", lambda e, a: e(aten.flatten.using_ints, e.tensor(a.x), a.axis, -1))
 for _name in ("BroadcastTo", "Expand"):
-    define(_name, "x, shape -> y", lambda e, a: e(aten.expand.default, e.tensor(a.x), e.ints(a.shape)))
-define("Tile", "x, multiples -> y", lambda e, a: e(aten.repeat.default, e.tensor(a.x), e.ints(a.multiples)))
+    lowers(_name, lambda e, a: e(aten.expand.default, e.tensor(a.x), e.ints(a.shape)))
+lowers("Tile", lambda e, a: e(aten.repeat.default, e.tensor(a.x), e.ints(a.multiples)))
 
 
 def _slice(e: Any, a: Any) -> Any:
@@ -315,33 +285,20 @@ def _slice(e: Any, a: Any) -> Any:
     return e.whole(x)
 
 
-define("Slice", "x, offsets, size -> y", _slice)
-define(
-    "ConcatD",
-    "x* | concat_dim:Int; N:Int=1 -> y",
-    lambda e, a: e(aten.cat.default, [e.tensor(each) for each in a.x], a.concat_dim),
-)
-define(
-    "ConcatV2",
-    "x*, concat_dim | N:Int=1 -> y",
-    lambda e, a: e(aten.cat.default, [e.tensor(each) for each in a.x], e.number(a.concat_dim)),
-)
-define(
+lowers("Slice", _slice)
+lowers("ConcatD", lambda e, a: e(aten.cat.default, [e.tensor(each) for each in a.x], a.concat_dim))
+lowers("ConcatV2", lambda e, a: e(aten.cat.default, [e.tensor(each) for each in a.x], e.number(a.concat_dim)))
+lowers(
     "Pack",
-    "x* | axis:Int=0; N:Int=1 -> y",
     lambda e, a: (
         e.listed(a.x)
         if a.axis == 0 and e.all_numbers(a.x)
         else e(aten.stack.default, [e.tensor(each) for each in a.x], a.axis)
     ),
 )
-define(
-    "Unpack",
-    "x | num:Int; axis:Int=0 -> y*",
-    lambda e, a: [e(aten.select.int, e.tensor(a.x), a.axis, index) for index in range(a.num)],
-)
-define("SplitD", "x | split_dim:Int; num_split:Int -> y*", lambda e, a: _split(e, a.x, a.split_dim, a.num_split))
-define("Split", "split_dim, x | num_split:Int -> y*", lambda e, a: _split(e, a.x, e.number(a.split_dim), a.num_split))
+lowers("Unpack", lambda e, a: [e(aten.select.int, e.tensor(a.x), a.axis, index) for index in range(a.num)])
+lowers("SplitD", lambda e, a: _split(e, a.x, a.split_dim, a.num_split))
+lowers("Split", lambda e, a: _split(e, a.x, e.number(a.split_dim), a.num_split))
 
 
 def _split(e: Any, x: Any, dim: int, count: int) -> list[Any]:
@@ -358,15 +315,13 @@ def _split_by(e: Any, x: Any, sizes: list[Any], dim: int) -> list[Any]:
     return found
 
 
-define(
-    "SplitV",
-    "x, size_splits, split_dim | num_split:Int -> y*",
-    lambda e, a: _split_by(e, a.x, e.ints(a.size_splits), e.number(a.split_dim)),
-)
-define("Shape", "x | dtype:DataType=3 -> y", lambda e, a: e.listed(e.sizes(e.tensor(a.x))))
+lowers("SplitV", lambda e, a: _split_by(e, a.x, e.ints(a.size_splits), e.number(a.split_dim)))
+lowers("Shape", lambda e, a: e.listed(e.sizes(e.tensor(a.x))))
 
 
-def _gather(e: Any, x: Any, indices: Any, axis: int) -> Any:
+def _gather(e: Any, a: Any, name: str, axis: int) -> Any:
+    _only(name, a, batch_dims=0)
+    x, indices = a.x, a.indices
     if e.is_list(x) and e.is_number(indices):
         return e.listed_item(x, e.number(indices))
     if e.is_number(indices):
@@ -374,59 +329,58 @@ def _gather(e: Any, x: Any, indices: Any, axis: int) -> Any:
     return e(aten.index.Tensor, e.tensor(x), [None] * (axis % len(e.sizes(e.tensor(x)))) + [e.tensor(indices)])
 
 
-define(
-    "Gather",
-    "x, indices | validate_indices:Bool=True; batch_dims:Int=0 -> y",
-    lambda e, a: _gather(e, a.x, a.indices, 0),
-)
-define(
-    "GatherV2", "x, indices, axis | batch_dims:Int=0 -> y", lambda e, a: _gather(e, a.x, a.indices, e.number(a.axis))
-)
-define(
-    "GatherElements",
-    "x, index | dim:Int=0 -> y",
-    lambda e, a: e(aten.gather.default, e.tensor(a.x), a.dim, e.tensor(a.index)),
-)
-define(
-    "GatherD",
-    "x, dim, index -> y",
-    lambda e, a: e(aten.gather.default, e.tensor(a.x), e.number(a.dim), e.tensor(a.index)),
-)
-define(
-    "ScatterElements",
-    "data, indices, updates | axis:Int=0 -> y",
-    lambda e, a: e(aten.scatter.src, e.tensor(a.data), a.axis, e.tensor(a.indices), e.tensor(a.updates)),
-)
-define(
+lowers("Gather", lambda e, a: _gather(e, a, "Gather", 0))
+lowers("GatherV2", lambda e, a: _gather(e, a, "GatherV2", e.number(a.axis)))
+lowers("GatherElements", lambda e, a: e(aten.gather.default, e.tensor(a.x), a.dim, e.tensor(a.index)))
+
+
+def _gather_d(e: Any, a: Any) -> Any:
+    _only("GatherD", a, dim_changed_as_duplicate_with_input=0)
+    return e(aten.gather.default, e.tensor(a.x), e.number(a.dim), e.tensor(a.index))
+
+
+def _scatter(e: Any, a: Any) -> Any:
+    given = e.tensor(a.data), a.axis, e.tensor(a.indices), e.tensor(a.updates)
+    if a.reduction == "add":
+        return e(aten.scatter_add.default, *given)
+    if a.reduction == "mul":
+        return e(aten.scatter_reduce.two, *given, "prod")
+    _only("ScatterElements", a, reduction="none")
+    return e(aten.scatter.src, *given)
+
+
+lowers("GatherD", _gather_d)
+lowers("ScatterElements", _scatter)
+lowers(
     "Fill",
-    "dims, value -> y",
     lambda e, a: (
         e(aten.expand.default, e.tensor(a.value), e.ints(a.dims))
         if not e.is_number(a.value)
         else e(aten.full.default, e.ints(a.dims), e.number(a.value), dtype=e.const_dtype(a.value))
     ),
 )
-define(
+lowers(
     "Range",
-    "start, limit, delta -> y",
     lambda e, a: e(
         aten.arange.start_step, e.number(a.start), e.number(a.limit), e.number(a.delta), dtype=e.const_dtype(a.start)
     ),
 )
-define("Triu", "x | diagonal:Int=0 -> y", lambda e, a: e(aten.triu.default, e.tensor(a.x), a.diagonal))
-define("Tril", "x | diagonal:Int=0 -> y", lambda e, a: e(aten.tril.default, e.tensor(a.x), a.diagonal))
+lowers("Triu", lambda e, a: e(aten.triu.default, e.tensor(a.x), a.diagonal))
+lowers("Tril", lambda e, a: e(aten.tril.default, e.tensor(a.x), a.diagonal))
 
 # ---------------------------------------------------------------------------------------------------------- reductions
 
 
 def _reduction(name: str, operator: Any, **more: Any) -> None:
-    def reduce(e: Any, x: Any, axes: list[int], keep: bool) -> Any:
-        axes = axes or list(range(len(e.sizes(e.tensor(x)))))
-        kept = {key: (e.dtype_of(x) if value is None else value) for key, value in more.items()}
-        return e(operator, e.tensor(x), axes, keep, **kept)
+    def reduce(e: Any, a: Any, axes: list[int]) -> Any:
+        if not axes and getattr(a, "noop_with_empty_axes", False):
+            return e.tensor(a.x)
+        axes = axes or list(range(len(e.sizes(e.tensor(a.x)))))
+        kept = {key: (e.dtype_of(a.x) if value is None else value) for key, value in more.items()}
+        return e(operator, e.tensor(a.x), axes, a.keep_dims, **kept)
 
-    define(name, "x, axes | keep_dims:Bool=False -> y", lambda e, a: reduce(e, a.x, e.ints(a.axes), a.keep_dims))
-    define(name + "D", "x | axes:ListInt; keep_dims:Bool=False -> y", lambda e, a: reduce(e, a.x, a.axes, a.keep_dims))
+    lowers(name, lambda e, a: reduce(e, a, e.ints(a.axes)))
+    lowers(name + "D", lambda e, a: reduce(e, a, a.axes))
 
 
 _reduction("ReduceSum", aten.sum.dim_IntList, dtype=None)
@@ -435,8 +389,8 @@ _reduction("ReduceMax", aten.amax.default)
 _reduction("ReduceMin", aten.amin.default)
 _reduction("ReduceAny", aten.any.dims)
 _reduction("ReduceAll", aten.all.dims)
-define("ReduceProdD", "x | axes:ListInt; keep_dims:Bool=False -> y", lambda e, a: _product(e, a.x, a.axes, a.keep_dims))
-define("ReduceProd", "x, axes | keep_dims:Bool=False -> y", lambda e, a: _product(e, a.x, e.ints(a.axes), a.keep_dims))
+lowers("ReduceProdD", lambda e, a: _product(e, a.x, a.axes, a.keep_dims))
+lowers("ReduceProd", lambda e, a: _product(e, a.x, e.ints(a.axes), a.keep_dims))
 
 
 def _product(e: Any, x: Any, axes: list[int], keep: bool) -> Any:
@@ -447,45 +401,28 @@ def _product(e: Any, x: Any, axes: list[int], keep: bool) -> Any:
     return x
 
 
-define(
-    "ArgMaxV2",
-    "x, dimension | dtype:DataType=9 -> y",
-    lambda e, a: e.cast(e(aten.argmax.default, e.tensor(a.x), e.number(a.dimension)), a.dtype),
-)
-define(
-    "ArgMin",
-    "x, dimension | dtype:DataType=9 -> y",
-    lambda e, a: e.cast(e(aten.argmin.default, e.tensor(a.x), e.number(a.dimension)), a.dtype),
-)
-define(
-    "SoftmaxV2",
-    "x | axes:ListInt=[-1]; half_to_float:Bool=False -> y",
-    lambda e, a: e(aten._softmax.default, e.tensor(a.x), a.axes[0], a.half_to_float),
-)
-define(
-    "LogSoftmaxV2",
-    "logits | axes:ListInt=[-1] -> logsoftmax",
-    lambda e, a: e(aten._log_softmax.default, e.tensor(a.logits), a.axes[0], False),
-)
-define(
-    "Cumsum",
-    "x, axis | exclusive:Bool=False; reverse:Bool=False -> y",
-    lambda e, a: e(aten.cumsum.default, e.tensor(a.x), e.number(a.axis), dtype=e.dtype_of(a.x)),
-)
-define(
-    "Cumprod",
-    "x, axis | exclusive:Bool=False; reverse:Bool=False -> y",
-    lambda e, a: e(aten.cumprod.default, e.tensor(a.x), e.number(a.axis), dtype=e.dtype_of(a.x)),
-)
-define(
-    "TopKV2",
-    "x, k | sorted:Bool=True; dim:Int=-1; largest:Bool=True -> values, indices",
-    lambda e, a: e.parts(e(aten.topk.default, e.tensor(a.x), e.number(a.k), a.dim, a.largest, a.sorted)),
-)
-define(
-    "Sort",
-    "x | axis:Int=-1; descending:Bool=False -> y1, y2",
-    lambda e, a: e.parts(e(aten.sort.stable, e.tensor(a.x), stable=True, dim=a.axis, descending=a.descending)),
+lowers("ArgMaxV2", lambda e, a: e.cast(e(aten.argmax.default, e.tensor(a.x), e.number(a.dimension)), a.dtype))
+lowers("ArgMin", lambda e, a: e.cast(e(aten.argmin.default, e.tensor(a.x), e.number(a.dimension)), a.dtype))
+lowers("SoftmaxV2", lambda e, a: e(aten._softmax.default, e.tensor(a.x), a.axes[0], a.half_to_float))
+lowers("LogSoftmaxV2", lambda e, a: e(aten._log_softmax.default, e.tensor(a.logits), a.axes[0], False))
+
+
+def _running(name: str, operator: Any) -> None:
+    def lower(e: Any, a: Any) -> Any:
+        _only(name, a, exclusive=False)
+        x, axis, dtype = e.tensor(a.x), e.number(a.axis), e.dtype_of(a.x)
+        if not a.reverse:
+            return e(operator, x, axis, dtype=dtype)
+        return e(aten.flip.default, e(operator, e(aten.flip.default, x, [axis]), axis, dtype=dtype), [axis])
+
+    lowers(name, lower)
+
+
+_running("Cumsum", aten.cumsum.default)
+_running("Cumprod", aten.cumprod.default)
+lowers("TopKV2", lambda e, a: e.parts(e(aten.topk.default, e.tensor(a.x), e.number(a.k), a.dim, a.largest, a.sorted)))
+lowers(
+    "Sort", lambda e, a: e.parts(e(aten.sort.stable, e.tensor(a.x), stable=True, dim=a.axis, descending=a.descending))
 )
 
 
@@ -495,10 +432,4 @@ def _layer_norm(e: Any, a: Any) -> Any:
     return e.parts(e(aten.native_layer_norm.default, x, shape, e.tensor(a.gamma), e.tensor(a.beta), a.epsilon))
 
 
-_LAYER_NORM = "x, gamma, beta | begin_norm_axis:Int=0; begin_params_axis:Int=0; epsilon:Float=1e-05"
-define("LayerNormV3", f"{_LAYER_NORM} -> y, mean, rstd", _layer_norm)
-
-# those of every graph; they are no work of their own
-define("Data", "| index:Int; dtype:DataType; shape:ListInt; placement:Str='NPU' -> y")
-define("Const", "-> y")
-define("NetOutput", "x* ->")
+lowers("LayerNormV3", _layer_norm)

@@ -12,7 +12,7 @@ import torch
 
 from . import _ge_attr, _ge_types, _proto
 from ._ge_graph import GeGraph, Op, Tensor, fixed_size
-from ._ge_ops import OPS
+from ._ge_table import OPS
 from ._rank import world_and_rank
 from ._summary import stamp
 
@@ -210,7 +210,8 @@ class _Printer:
             rest = f'outputs={op.output_names!r}, node_name="{op.name}"'
             return f'ge.custom_op("{op.type}", inputs={{{inputs}}}, attrs={{{attrs}}}, {rest})'
         parts = [self.value(each) for each in op.inputs.values()]
-        parts += [f"{name}={_literal(each)}" for name, each in op.attrs.items()]
+        keywords = {each.name: each.keyword for each in row.attrs}
+        parts += [f"{keywords[name]}={_literal(each)}" for name, each in op.attrs.items()]
         for name in row.outputs:
             if name.endswith("*") and not {"num", "num_split"} & set(op.attrs):
                 parts.append(f"size_of_{name[:-1]}={len(op.outputs)}")

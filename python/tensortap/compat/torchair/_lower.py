@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_map
 
 from . import _ge_types
 from ._ge_graph import Op, Tensor
-from ._ge_ops import OPS, aten
+from ._ge_ops import LOWER, aten
+from ._ge_table import OPS, OpDef
 
 
 class Number:
@@ -154,31 +155,49 @@ def _const(op: Op) -> Any:
     return Number(op.value, dtype)
 
 
+def _check(op: Op, row: OpDef) -> None:
+    """Raises where an operator that was given by name has other inputs or attributes than the table says."""
+    inputs = [each.rstrip("?*") for each in row.inputs]
+    attrs = [each.name for each in row.attrs]
+    who = f"the GE operator {op.type} ({op.name})"
+    for what, given, there in (("input", op.inputs, inputs), ("attribute", op.attrs, attrs)):
+        for name in given:
+            if name not in there and not name.startswith("_"):
+                raise TypeError(f"{who} has no {what} {name}; there are {', '.join(there) or 'none'}")
+    for name, bare in zip(row.inputs, inputs, strict=True):
+        if op.inputs.get(bare) is None and not name.endswith("?"):
+            raise TypeError(f"{who}: the input {bare} is missing")
+    for param in row.attrs:
+        if param.required and param.name not in op.attrs:
+            raise TypeError(f"{who}: the attribute {param.name} is missing")
+
+
 def lower(op: Op, emit: Emitter, known: dict[tuple[int, int], Any]) -> None:
     """Emit one operator; ``known`` has the values of its inputs, by operator and output, and gets its own."""
     if op.type == "Const":
         known[id(op), 0] = _const(op)
         return
-    row = OPS.get(op.type)
-    if row is None or row.lower is None:
+    row, function = OPS.get(op.type), LOWER.get(op.type)
+    if row is None or function is None:
         raise NotImplementedError(
             f"the GE operator {op.type} ({op.name}) cannot be run here: it has no shape rule and no kernel; "
             f"convert to operators that have one (torchair.ge lists them), or let the torch operator run itself by "
             f"not registering a converter for it"
         )
 
+    _check(op, row)
+
     def value(tensor: Tensor | None) -> Any:
         return None if tensor is None else known[id(tensor.node), tensor.index]
 
     given: dict[str, Any] = {}
-    for name in row.inputs:
-        bare = name.rstrip("?*")
-        taken = op.inputs.get(bare)
-        given[bare] = [value(each) for each in taken] if isinstance(taken, list) else value(taken)
+    for name, key in zip(row.inputs, row.keywords, strict=True):
+        taken = op.inputs.get(name.rstrip("?*"))
+        given[key] = [value(each) for each in taken] if isinstance(taken, list) else value(taken)
     for param in row.attrs:
         held = op.attrs.get(param.name)
-        given[param.name] = param.default if held is None else held.value
-    result = row.lower(emit, SimpleNamespace(**given))
+        given[param.keyword] = param.default if held is None else held.value
+    result = function(emit, SimpleNamespace(**given))
     results = result if isinstance(result, list) else [result]
     if len(results) != len(op.outputs):
         raise RuntimeError(f"the GE operator {op.type} ({op.name}) has {len(op.outputs)} outputs, not {len(results)}")

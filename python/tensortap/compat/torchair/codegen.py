@@ -6,11 +6,12 @@ function for each, which converters call.
 
 from __future__ import annotations
 
-import keyword
 import os
 import re
 import sys
 from typing import NamedTuple
+
+from ._ge_table import python_name
 
 _INPUTS = {"INPUT": "", "OPTIONAL_INPUT": "?", "DYNAMIC_INPUT": "*"}
 _OUTPUTS = {"OUTPUT": "", "DYNAMIC_OUTPUT": "*"}
@@ -110,20 +111,11 @@ def _operator(name: str, body: str) -> Registered:
     return made._replace(why_not=why)
 
 
-def _safe(name: str, taken: set[str]) -> str:
-    if keyword.iskeyword(name):
-        name += "_changed_as_is_python_key"
-    if name in taken:
-        name += "_changed_as_duplicate_with_input"
-    taken.add(name)
-    return name
-
-
 def function(op: Registered) -> str:
     """The builder's text."""
     taken: set[str] = set()
-    inputs = [(name, mark, _safe(name, taken)) for name, mark in op.inputs]
-    attrs = [(each, _safe(each.name, taken)) for each in op.attrs]
+    inputs = [(name, mark, python_name(name, taken)) for name, mark in op.inputs]
+    attrs = [(each, python_name(each.name, taken)) for each in op.attrs]
     kinds = {"": "Tensor", "?": "Optional[Tensor]", "*": "List[Tensor]"}
     parts = [f"{safe}: {kinds[mark]}" for _, mark, safe in inputs] + ["*"]
     parts += [f"size_of_{name}: int" for name, mark in op.outputs if mark]
