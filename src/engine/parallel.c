@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+enum { EACH = 8 }; /* pieces of a thread */
+
 typedef struct job {
     void (*body)(void *user, int64_t begin, int64_t end);
     void *user;
@@ -97,6 +99,10 @@ void tap__parallel(const tap__call *call, int64_t count, int64_t grain,
         return;
     if (grain < 1)
         grain = 1;
+    /* a few pieces for each thread: long ones, which memory is read ahead for, and some left for who is done first */
+    int64_t even = count / ((int64_t)call->threads * EACH);
+    if (even > grain)
+        grain = even / grain * grain;
     job self = {.body = body, .user = user, .count = count, .grain = grain, .pieces = (count + grain - 1) / grain};
     int threads = call->threads < self.pieces ? call->threads : (int)self.pieces;
     if (threads > 1)

@@ -1,5 +1,5 @@
-/* lanes.h - the inner loops of reductions, softmax, norms, losses and windows over contiguous numbers, once per instruction set
- * behind one table.
+/* lanes.h - the inner loops of reductions, softmax, norms, losses and windows over contiguous numbers, once per
+ * instruction set behind one table.
  *
  * float32 is added up in 64 lanes, 16 values of a lane as float32 and what they make as float64; float64 in 32 lanes;
  * integers as int64. That does not depend on the vector width, so the bits of a sum are the same on every machine, and

@@ -36,6 +36,7 @@ typedef struct scattering {
     reduction reduce;
     bool include_self, buffered; /* buffered: in float32, in the scratch */
     bool constant;               /* the source is one number */
+    size_t row;                  /* bytes of a row that is copied just before it is scattered into; 0: x is copied whole */
     tap_dtype computed;          /* of the buffer, or of the output */
     _Alignas(8) unsigned char value[16];
     nest still;                  /* the same with a source that is one element */
@@ -287,6 +288,8 @@ typedef struct scatter_run {
     bool wide;
     const void *source;
     void *to;
+    const char *x; /* rows to begin with, of `row` bytes and elements of `item`; NULL: they are there */
+    size_t row, item;
 } scatter_run;
 
 /* One line: places to[i * step + index * jump], in order of i. The number of the first bad index; -1: there is none. */
@@ -404,6 +407,10 @@ static void scatter_units(void *user, int64_t begin, int64_t end)
     const nest *loops = self->run->nest;
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t at[SIDES], count = unit_at(loops, unit, at);
+        if (self->run->x) {
+            size_t begins = (size_t)at[OUT] * self->run->item;
+            memcpy((char *)self->run->to + begins, self->run->x + begins, self->run->row);
+        }
         for (int64_t k = 0; k < loops->along_size; k++) {
             note_bad(&self->check, at[INDEX], self->line(self->run, at, count));
             for (int side = 0; side < SIDES; side++)
@@ -541,6 +548,16 @@ static void row_major(const tap__operand *operand, int64_t *steps)
     }
 }
 
+/* Whether every unit is a whole row of the output, which lies as x does. */
+static bool has_own_rows(const tap__call *call, int dim)
+{
+    const tap__operand *x = &call->in[0], *index = &call->in[1], *out = &call->out[0];
+    bool whole = dim == x->ndim - 1 && tap__operand_is_contiguous(x) && tap__operand_is_contiguous(out);
+    for (int i = 0; i < dim && whole; i++)
+        whole = index->size[i] == x->size[i];
+    return whole;
+}
+
 static tap_status plan_scatter(tap__call *call, const tap__operand *source, tap_error *err)
 {
     scattering *self = call->state;
@@ -586,6 +603,8 @@ static tap_status plan_scatter(tap__call *call, const tap__operand *source, tap_
     call->scratch = self->reduce == MEAN ? self->counts + count * sizeof(int64_t) : bytes;
     TAP_TRY(tap__moves_copy(call, call->nin, out, 0, x, err));
     tap__moves_ready(call);
+    if (self->nest.total && !self->buffered && has_own_rows(call, dim))
+        self->row = (size_t)x->size[dim] * tap__item_bytes(out->dtype);
     return TAP_OK;
 }
 
@@ -639,11 +658,14 @@ static tap_status run_scatter(const tap__call *call, void *const *data, tap_erro
     const scattering *self = call->state;
     bool wide = call->in[1].dtype == TAP_I64;
     void *out = data[call->nin], *scratch = data[call->nin + 1];
-    TAP_TRY(tap__moves_run(call, data, err));
+    bool by_rows = self->row && self->include_self && out != data[0];
+    if (!by_rows)
+        TAP_TRY(tap__moves_run(call, data, err));
     if (!self->nest.total)
         return TAP_OK;
     scatter_run run = {.nest = &self->nest, .index = data[1], .wide = wide,
-                       .source = self->constant ? self->value : data[2], .to = self->buffered ? scratch : out};
+                       .source = self->constant ? self->value : data[2], .to = self->buffered ? scratch : out,
+                       .x = by_rows ? data[0] : NULL, .row = self->row, .item = tap__item_bytes(call->out[0].dtype)};
     finishing last = {self, out, self->buffered ? scratch : NULL, NULL, call->out[0].dtype, false};
     if (self->buffered)
         finish(call, &last, true);
@@ -659,7 +681,7 @@ static tap_status run_scatter(const tap__call *call, void *const *data, tap_erro
     if (self->reduce == MEAN) {
         int64_t *counts = (int64_t *)((char *)scratch + self->counts);
         memset(counts, 0, (size_t)tap__operand_count(&call->out[0]) * sizeof(int64_t));
-        scatter_run counting = {&self->places, data[1], wide, self->value, counts};
+        scatter_run counting = {.nest = &self->places, .index = data[1], .wide = wide, .source = self->value, .to = counts};
         TAP_TRY(scatter_all(call, &counting, count_all, err));
         last.counts = counts;
     }

@@ -1,4 +1,5 @@
-/* vector_avx512.h - what vector_exp.inc is made of, in instructions of AVX-512. vf: the including file's vector of floats. */
+/* vector_avx512.h - what vector_exp.inc is made of, in instructions of AVX-512. vf: the including file's vector of
+ * floats. */
 #ifndef TAP_ENGINE_VECTOR_AVX512_H
 #define TAP_ENGINE_VECTOR_AVX512_H
 
