@@ -27,6 +27,8 @@ typedef struct tap_tree {
 int tree_build(tap_tree *tree, PyObject *value);
 void tree_free(tap_tree *tree);
 int value_init(void);
+/* What gives a large tensor of MindSpore as an array without copying it, or None. */
+void value_on_mindspore(PyObject *view);
 /* Raised by tree_build for a stand-in: a graph is being traced. */
 extern PyObject *traced_type;
 

@@ -7,6 +7,7 @@ place.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import mindspore
+import numpy
 
 from . import _core, _recording, _sites
 from ._gradients import Gradient, leaves, say_once
@@ -167,6 +169,25 @@ def save_grad(x: Any = None, name: Any = None, data: Any = None, *, save_dir: An
         return on_gradient(tensor, put)
 
     return _mapped(x, to_recorder)
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def view(tensor: Any) -> Any:
+    """The numbers of a tensor where MindSpore has them, once they are there; None: they have to be copied.
+
+    Valid while the tensor is, and nothing writes to it: for the length of a save.
+    """
+    if tensor.device != "CPU" or not tensor.is_contiguous():
+        return None
+    _wait()
+    address = tensor.data_ptr()
+    if not address:
+        return None
+    kind = numpy.dtype(mindspore.dtype_to_nptype(tensor.dtype))
+    memory = (ctypes.c_ubyte * tensor.nbytes).from_address(address + tensor.storage_offset() * kind.itemsize)
+    return numpy.frombuffer(memory, kind).reshape(tensor.shape)
 
 
 # --------------------------------------------------------------------------------------------------------- directories
@@ -341,7 +362,7 @@ def install() -> None:
     version = mindspore.__version__
     if version not in TESTED:
         _core.say(f"MindSpore {version} is not one that was tested ({', '.join(TESTED)}); check with tap.verify")
-    _core.on_mindspore(save_gradients, save_to_directory)
+    _core.on_mindspore(save_gradients, save_to_directory, view)
     _core.on_sink(open_sink)
     table = resources.convert_object_map
     table[_core.save] = table[_core.save_mindspore] = _mindspore_graph.save

@@ -781,13 +781,14 @@ static PyObject *module_save_mindspore(PyObject *module, PyObject *const *args, 
     Py_RETURN_NONE;
 }
 
-/* on_mindspore(save_gradients, save_to_directory) -> None: what MindSpore's part of the package adds. */
+/* on_mindspore(save_gradients, save_to_directory, view) -> None: what MindSpore's part of the package adds. */
 static PyObject *module_on_mindspore(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *gradients, *directory;
-    if (!PyArg_ParseTuple(args, "OO", &gradients, &directory))
+    PyObject *gradients, *directory, *view;
+    if (!PyArg_ParseTuple(args, "OOO", &gradients, &directory, &view))
         return NULL;
+    value_on_mindspore(view);
     save_to_directory = Py_NewRef(directory);
     mindspore_gradients = Py_NewRef(gradients);
     Py_RETURN_NONE;

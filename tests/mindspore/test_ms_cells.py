@@ -111,3 +111,36 @@ def test_shape(shape: "tuple[int, ...]", mode: str) -> None:
     ((key, value),) = rows("run")
     assert key == (0, "x", "forward", 0) and bits(value) == bits(x)
     assert bits(np.load(next(pathlib.Path("d").rglob("x_float32_0.npy")))) == bits(x)
+
+
+LARGE = 3 << 18  # elements of 4 bytes: 3 MiB, which are read where they lie
+
+
+@pytest.mark.parametrize("dtype", [ms.bool_, ms.int8, ms.int64, ms.float16, ms.bfloat16, ms.float32, ms.float64, ms.complex64])
+def test_large_values(dtype: Any) -> None:
+    """Just computed, and saved before they can be there; numpy says what they are."""
+    numbers = np.arange(LARGE * 4) % 97
+    with tap.record("run"):
+        tap.save(Tensor(numbers, dtype).reshape(-1, 4), "x")
+        tap.save({"y": [Tensor(numbers, ms.float32) * 3 + 1]}, "y")
+    found = dict(rows("run"))
+    x, y = (value for _, value in sorted((key[1], value) for key, value in found.items()))
+    expected = numbers.astype(ms.dtype_to_nptype(dtype)).reshape(-1, 4)
+    if dtype == ms.bfloat16:
+        expected = expected.astype(np.float32)  # which numpy has
+    assert bits(x) == bits(expected)
+    assert np.array_equal(y, numbers.astype(np.float32) * 3 + 1)
+
+
+def test_large_views() -> None:
+    """Parts of a tensor, and one that lies across."""
+    numbers = np.arange(LARGE, dtype=np.float32).reshape(1024, -1)
+    with tap.record("run"):
+        x = Tensor(numbers) + 0
+        tap.save(x[5:], "part")
+        tap.save(x.T, "across")
+        tap.save(x[:, 1:700], "columns")
+        x += 1  # what was saved was copied
+    value = {key[1]: value for key, value in rows("run")}
+    assert np.array_equal(value["part"], numbers[5:])
+    assert np.array_equal(value["across"], numbers.T) and np.array_equal(value["columns"], numbers[:, 1:700])
