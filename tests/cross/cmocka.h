@@ -86,6 +86,7 @@ static inline int cross_run(const struct CMUnitTest *tests, size_t count, CMFixt
 }
 #define cmocka_run_group_tests(tests, setup, teardown) \
     cross_run(tests, sizeof(tests) / sizeof((tests)[0]), setup, teardown)
-#define cmocka_run_group_tests_name(name, tests, setup, teardown) cmocka_run_group_tests(tests, setup, teardown)
+#define cmocka_run_group_tests_name(name, tests, setup, teardown) \
+    (printf("%s\n", name), cmocka_run_group_tests(tests, setup, teardown))
 
 #endif
