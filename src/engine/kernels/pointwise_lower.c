@@ -3,6 +3,7 @@
 #include "engine/kernels/pointwise_program.h"
 
 #include "engine/kernels/by_isa.h"
+#include "engine/vml.h"
 #include "graph/shape.h"
 
 #include <float.h>
@@ -303,9 +304,41 @@ static tap__pw_type result_type(const lowering *l, tap__pw_insn insn)
     }
 }
 
+#define RUN_VML(type)                                                                                                \
+    static void run_vml_##type(const tap__pw_step *step, char *const *slots, int64_t n)                              \
+    {                                                                                                                \
+        void (*function)(int, const type *, type *, int64_t) =                                                       \
+            (void (*)(int, const type *, type *, int64_t))(uintptr_t)step->math[0];                                  \
+        function((int)n, (const type *)(const void *)slots[step->src[0]], (type *)(void *)slots[step->dst],          \
+                 TAP_VML_MODE);                                                                                      \
+    }
+RUN_VML(float)
+RUN_VML(double)
+
+/* Has MKL compute a step, where it is the one to do so. */
+static void use_vml(tap__pw_step *step, tap__pw_insn insn, tap__pw_type type)
+{
+    int index = TAP_VML_END;
+    switch (insn) {
+#define X(name, function)                                                                                            \
+    case TAP_PWI_##name: index = TAP_VML_##name; break;
+        TAP_VML_MAP(X)
+#undef X
+    default: return;
+    }
+    const tap__vml *vml = tap__vml_find();
+    const void *const *at = type == TAP_PW_f32 ? &vml->f32[index] : type == TAP_PW_f64 ? &vml->f64[index] : NULL;
+    if (!at || !*at)
+        return;
+    step->math = at;
+    step->fn = type == TAP_PW_f32 ? run_vml_float : run_vml_double;
+}
+
 static uint16_t emit(const lowering *l, tap__pw_insn insn, int count, const uint16_t *src)
 {
     tap__pw_step *step = add_step(l->b, l->b->kernels->fn[l->type][insn], l->type, result_type(l, insn));
+    if (count == 1)
+        use_vml(step, insn, l->type);
     for (int k = 0; k < count; k++)
         step->src[k] = src[k];
     step->nsrc = (uint8_t)count;
