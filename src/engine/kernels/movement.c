@@ -256,6 +256,8 @@ static tap_status prepare_pad(tap__call *call, char mode, const char *attr, tap_
         if (mode != 'c' && (before || after) &&
             (before < 0 || after < 0 || far < 0 || (mode == 'r' && (before > far || after > far))))
             return tap__refuse(call, err);
+        if (high < low) /* more taken away than there is: torch says so */
+            return tap__refuse(call, err);
         stretch first = {before, 0, mode == 'r' ? before : 0, mode == 'r' ? -1 : 0, mode == 'c'};
         stretch last = {after, sizes[i] - after, mode == 'r' ? far - 1 : far, mode == 'r' ? -1 : 0, mode == 'c'};
         add_stretch(&all, i, first);
