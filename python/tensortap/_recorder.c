@@ -712,15 +712,16 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *module_step(PyObject *module, PyObject *unused)
+static PyObject *module_step_now(PyObject *module, PyObject *unused)
 {
     (void)module;
     if (!current)
         Py_RETURN_NONE;
-    PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step(self, unused);
+    PyObject *self = Py_NewRef((PyObject *)current), *result = recorder_step_now(self, unused);
     Py_DECREF(self);
     return result;
 }
+SETTLED(module_step)
 
 /* step_all() -> None: of the open recorder and of those that sinks have. */
 static PyObject *module_step_all_now(PyObject *module, PyObject *unused)
@@ -728,7 +729,7 @@ static PyObject *module_step_all_now(PyObject *module, PyObject *unused)
     PyThreadState *state = PyEval_SaveThread();
     sinks_step(false);
     PyEval_RestoreThread(state);
-    return module_step(module, unused);
+    return module_step_now(module, unused);
 }
 SETTLED(module_step_all)
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "tensor/element.h"
@@ -21,16 +22,6 @@
 enum { MAX_VALUES = 128, MAX_DIMS = 6 };
 
 /* ---------------------------------------------------------------------------------------------------------- numbers */
-
-static uint64_t seed = 1;
-
-static inline uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
 
 static inline int64_t random_below(int64_t bound)
 {

@@ -5,7 +5,6 @@
 #include "engine/graph_test.h"
 #include "engine/own_gemm.h"
 
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 static const tap_dtype FLOATS[] = {TAP_F32, TAP_F64, TAP_BF16, TAP_F16};
 
 static double precision(tap_dtype dtype)
@@ -366,17 +365,17 @@ static void left_to_the_host(void **state)
     }
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_and_layouts), cmocka_unit_test(blocks), cmocka_unit_test(groups_of_heads),
         cmocka_unit_test(masks), cmocka_unit_test(scales), cmocka_unit_test(nothing), cmocka_unit_test(left_to_the_host),
     };
-    int failed = 0;
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
     use_own_gemm();
-    for (size_t i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i]))
-            failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
-    tap_set_isa(NULL);
-    return failed;
+    return with_each_isa(group);
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "engine/kernels/by_isa.h"
 #include "engine/kernels/lanes.h"
 #include "engine/kernels/matvec.h"
@@ -32,16 +33,6 @@ static const char *isa; /* the one compared with plain C */
 
 typedef enum kind { U8, I8, I16, I32, I64, F16, BF16, F32, F64, KINDS } kind;
 static const int BYTES[KINDS] = {1, 1, 2, 4, 8, 2, 2, 4, 8};
-
-static uint64_t seed = 1;
-
-static uint64_t next_random(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
 
 static double number_at(kind type, const void *data, int64_t i)
 {

@@ -4,7 +4,6 @@
  * Numbers are quarters, so that sums are exact in any order. */
 #include "engine/graph_test.h"
 
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 static const tap_dtype FLOATS[] = {TAP_F32, TAP_F64, TAP_BF16, TAP_F16};
 enum { SPATIAL = 3 };
 
@@ -281,14 +280,14 @@ static void adaptive_average(void **state)
     pool_all(false, true);
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(largest), cmocka_unit_test(average), cmocka_unit_test(adaptive_largest),
                                        cmocka_unit_test(adaptive_average)};
-    int failed = 0;
-    for (size_t i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i]))
-            failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
-    tap_set_isa(NULL);
-    return failed;
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return with_each_isa(group);
 }

@@ -6,7 +6,6 @@
 #include "engine/graph_test.h"
 #include "engine/own_gemm.h"
 
-static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 
 /* What is added: nothing, all of it, or one row, one column, one number for all. */
 typedef enum addend { NOTHING, WHOLE, ROW, COLUMN, NUMBER } addend;
@@ -147,14 +146,14 @@ static void left_to_the_host(void **state)
     assert_false(multiply(&p, false));
 }
 
-int main(void)
+static int group(const char *isa)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(vectors), cmocka_unit_test(matrices), cmocka_unit_test(left_to_the_host)};
-    int failed = 0;
+    return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
+}
+
+int main(void)
+{
     use_own_gemm();
-    for (size_t i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i]))
-            failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
-    tap_set_isa(NULL);
-    return failed;
+    return with_each_isa(group);
 }

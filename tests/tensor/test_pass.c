@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "tensor/hash.h"
 #include "tensor/pass.h"
 
@@ -13,21 +14,11 @@ static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
 enum { ISA_COUNT = 4, BYTES = 60000, BOTH = TAP_SCAN_STATS | TAP_SCAN_HASH };
 
 static unsigned char pool[2 * BYTES + 64], out[2 * BYTES + 64], expected[2 * BYTES + 64];
-static uint64_t seed = 1;
-
-static uint64_t rnd(void)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed;
-}
-
 /* 0: any bits, which are NaN and infinite now and then; 1: usual values; 2: usual ones with zeros and infinities */
 static void fill(tap_dtype dtype, int kind)
 {
     for (size_t i = 0; i < sizeof pool; i++)
-        pool[i] = (unsigned char)rnd();
+        pool[i] = (unsigned char)next_random();
     const tap_dtype_info *info = tap_dtype_describe(dtype);
     if (kind == 0 || (info->kind != 'F' && info->kind != 'C'))
         return;
@@ -35,9 +26,9 @@ static void fill(tap_dtype dtype, int kind)
     double *values = malloc(count * sizeof *values);
     assert_non_null(values);
     for (size_t i = 0; i < count; i++) {
-        values[i] = ((double)(rnd() % 20000) - 10000) / 64;
-        if (kind == 2 && rnd() % 8 == 0)
-            values[i] = rnd() % 4 ? 0 : rnd() % 2 ? (double)INFINITY : -(double)INFINITY;
+        values[i] = ((double)(next_random() % 20000) - 10000) / 64;
+        if (kind == 2 && next_random() % 8 == 0)
+            values[i] = next_random() % 4 ? 0 : next_random() % 2 ? (double)INFINITY : -(double)INFINITY;
     }
     tap_dtype part = dtype == TAP_C32 ? TAP_F16 : dtype == TAP_C64 ? TAP_F32 : dtype == TAP_C128 ? TAP_F64 : dtype;
     int64_t shape[1] = {(int64_t)count};
@@ -261,7 +252,7 @@ static void hash_in_pieces(void **state)
         if (!use(ISAS[i]))
             continue;
         for (int k = 0; k < 200; k++) {
-            size_t len = rnd() % 5000, first = rnd() % 700 * 8;
+            size_t len = next_random() % 5000, first = next_random() % 700 * 8;
             first = first > len ? len / 8 * 8 : first;
             const unsigned char *at = pool + k % 16;
             uint64_t whole = tap__hash_sum(at, len, 0);
@@ -296,7 +287,7 @@ static void pieces_equal_the_whole(void **state)
     unsigned char *data = malloc(LARGE), *copy = aligned_alloc(64, 17 * (1 << 16));
     assert_true(data && copy);
     for (size_t i = 0; i < LARGE; i++)
-        data[i] = (unsigned char)rnd();
+        data[i] = (unsigned char)next_random();
     static const tap_dtype DTYPES[] = {TAP_F32, TAP_F64, TAP_BF16, TAP_I32, TAP_C64};
     for (int i = 0; i < ISA_COUNT; i++)
         for (size_t d = 0; use(ISAS[i]) && d < sizeof DTYPES / sizeof DTYPES[0]; d++)
