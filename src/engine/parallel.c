@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { EACH = 8 }; /* pieces of a thread */
+/* No more pieces than that, unless a body takes only short ones: long enough for memory to be read ahead, and enough for
+ * some to be left for the threads that are done first. */
+enum { PIECES = 64 };
 
 typedef struct job {
     void (*body)(void *user, int64_t begin, int64_t end);
@@ -92,19 +94,19 @@ static void spread(job *self, int threads)
 
 #endif
 
-void tap__parallel(const tap__call *call, int64_t count, int64_t grain,
+void tap__parallel(int threads, int64_t count, int64_t least, int64_t most,
                    void (*body)(void *user, int64_t begin, int64_t end), void *user)
 {
     if (count <= 0)
         return;
-    if (grain < 1)
-        grain = 1;
-    /* a few pieces for each thread: long ones, which memory is read ahead for, and some left for who is done first */
-    int64_t even = count / ((int64_t)call->threads * EACH);
+    int64_t grain = least > 1 ? least : 1, even = count / PIECES;
     if (even > grain)
         grain = even / grain * grain;
+    if (grain > most)
+        grain = most;
     job self = {.body = body, .user = user, .count = count, .grain = grain, .pieces = (count + grain - 1) / grain};
-    int threads = call->threads < self.pieces ? call->threads : (int)self.pieces;
+    if (threads > self.pieces)
+        threads = (int)self.pieces;
     if (threads > 1)
         spread(&self, threads);
     else

@@ -160,8 +160,7 @@ static tap_status fail_user(tap_error *err, tap_status status, const char *messa
 static void parallel_user(int threads, int64_t count, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end),
                           void *user)
 {
-    tap__call call = {.threads = threads};
-    tap__parallel(&call, count, grain, body, user);
+    tap__parallel(threads, count, grain, TAP_ANY_LENGTH, body, user);
 }
 
 tap_status tap_op_load(const char *path, tap_error *err)

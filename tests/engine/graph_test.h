@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/threads.h"
 #include "tensor/element.h"
 
 enum { MAX_VALUES = 128, MAX_DIMS = 6 };
@@ -40,6 +42,19 @@ static inline int with_each_isa(int (*group)(const char *isa))
             failed += group(ISAS[i]);
     tap_set_isa(NULL);
     return failed;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- threads */
+
+/* How many threads kernels may use from now on; false where OpenMP is not there (or a sanitizer fixes the number). */
+static inline bool set_threads(int count)
+{
+    void *library = dlopen("libgomp.so.1", RTLD_NOW);
+    void (*set)(int);
+    *(void **)&set = library ? dlsym(library, "omp_set_num_threads") : NULL;
+    if (set)
+        set(count);
+    return tap__threads() == count;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- tensors */

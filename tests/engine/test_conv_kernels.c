@@ -343,6 +343,31 @@ static void odd_strides(void **state)
             }
 }
 
+/* More channels than one piece of work takes, whatever the number of threads. */
+static void many_channels(void **state)
+{
+    static const int64_t CHANNELS[] = {64, 65, 127, 512, 519, 520, 576, 1024, 1030, 4096, 8200};
+    static const int THREADS[] = {1, 2, 16};
+    (void)state;
+    need_onednn();
+    int usual = tap__threads();
+    for (size_t t = 0; t < COUNT_OF(THREADS); t++) {
+        if (!set_threads(THREADS[t]) && t > 0)
+            continue;
+        for (size_t c = 0; c < COUNT_OF(CHANNELS); c++)
+            for (int last = 0; last < 2; last++) {
+                problem p = make_problem(&WINDOWS[3], 2, false);
+                p.w.inside = 3;
+                p.w.outside = CHANNELS[c];
+                p.bias = true;
+                p.last = last;
+                p.dtype = FLOATS[(c + t) % 3];
+                solve(&p, AS_USUAL);
+            }
+    }
+    set_threads(usual);
+}
+
 /* Without images the results are empty and the weight's gradient is zero; nothing is asked of oneDNN. */
 static void no_images(void **state)
 {
@@ -375,6 +400,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions), cmocka_unit_test(transposed_convolutions), cmocka_unit_test(odd_strides),
+        cmocka_unit_test(many_channels),
         cmocka_unit_test(no_images), cmocka_unit_test(left_to_the_host),
     };
     tap_error err;

@@ -359,8 +359,8 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
     int64_t blocks = (self->queries + self->query_block - 1) / self->query_block;
     tap__thread_limit before = tap__thread_limit_enter(1);
     if (self->copy_k || self->copy_v)
-        tap__parallel(call, self->batch * self->heads / self->groups, 1, copy_heads, &state);
-    tap__parallel(call, self->batch * self->heads * blocks, 1, attend_pieces, &state);
+        tap__parallel(call->threads, self->batch * self->heads / self->groups, 1, TAP_ANY_LENGTH, copy_heads, &state);
+    tap__parallel(call->threads, self->batch * self->heads * blocks, 1, TAP_ANY_LENGTH, attend_pieces, &state);
     tap__thread_limit_leave(before);
     return TAP_OK;
 }
@@ -480,7 +480,8 @@ static tap_status run_backward(const tap__call *call, void *const *data, tap_err
     run_state state;
     start(&state, call, data);
     tap__thread_limit before = tap__thread_limit_enter(1);
-    tap__parallel(call, state.self->batch * state.self->heads / state.self->groups, 1, slope_heads, &state);
+    tap__parallel(call->threads, state.self->batch * state.self->heads / state.self->groups, 1,
+                  TAP_ANY_LENGTH, slope_heads, &state);
     tap__thread_limit_leave(before);
     return TAP_OK;
 }

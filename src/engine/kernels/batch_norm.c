@@ -184,7 +184,7 @@ static void apply_all(const tap__call *call, job *work)
     const batch_norm *self = work->self;
     int64_t tasks = self->columns ? self->count : self->lines * self->channels;
     int64_t each = self->columns ? self->channels : self->line;
-    tap__parallel(call, tasks, each < GRAIN ? GRAIN / each : 1, run_apply, work);
+    tap__parallel(call->threads, tasks, each < GRAIN ? GRAIN / each : 1, TAP_ANY_LENGTH, run_apply, work);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
@@ -380,8 +380,8 @@ static tap_status run_gradient(const tap__call *call, void *const *data, tap_err
     }
     bool sums = self->training || call->out[1].dtype != TAP_DTYPE_NONE || call->out[2].dtype != TAP_DTYPE_NONE;
     if (sums)
-        tap__parallel(call, self->columns ? self->parts : self->parts * channels,
-                      self->columns || self->part >= GRAIN ? 1 : GRAIN / self->part, run_sums, &work);
+        tap__parallel(call->threads, self->columns ? self->parts : self->parts * channels,
+                      self->columns || self->part >= GRAIN ? 1 : GRAIN / self->part, TAP_ANY_LENGTH, run_sums, &work);
     for (int64_t c = 0; c < channels; c++) {
         double sum = 0, dot = 0, rstd = work.by.a[c];
         for (int64_t part = 0; sums && part < self->parts; part++) {

@@ -193,7 +193,7 @@ typedef struct bias_sums {
     int64_t positions; /* of one channel */
 } bias_sums;
 
-enum { CHANNELS = 64 };
+enum { CHANNELS = 64 }; /* summed by one piece of work */
 
 static float load(tap_dtype dtype, const char *at)
 {
@@ -261,7 +261,7 @@ static void sum_bias(const tap__call *call, const tap__operand *grad, const tap_
     bias_sums all = {.grad = grad, .bias = bias, .from = from, .to = to, .positions = 1};
     for (int i = 0; i < grad->ndim; i++)
         all.positions *= i == 1 ? 1 : grad->size[i];
-    tap__parallel(call, grad->size[1], grad->stride[1] == 1 ? CHANNELS : 1, sum_channels, &all);
+    tap__parallel(call->threads, grad->size[1], grad->stride[1] == 1 ? CHANNELS : 1, CHANNELS, sum_channels, &all);
 }
 
 static void release(tap__call *call)

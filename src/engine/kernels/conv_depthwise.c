@@ -123,5 +123,6 @@ void tap__depthwise_run(const tap__depthwise *self, const tap__call *call, const
 {
     job work = {.self = self, .x = x, .weight = weight, .bias = bias, .y = y};
     int64_t products = self->band * self->out_width * self->rows * self->columns;
-    tap__parallel(call, self->batch * self->channels * self->bands, 1 + GRAIN / products, run_bands, &work);
+    tap__parallel(call->threads, self->batch * self->channels * self->bands, 1 + GRAIN / products,
+                  TAP_ANY_LENGTH, run_bands, &work);
 }

@@ -142,7 +142,7 @@ static tap_status run_arange(const tap__call *call, void *const *data, tap_error
     const tap__number *start = &tap__call_attr(call, "start")->scalar, *step = &tap__call_attr(call, "step")->scalar;
     range self = {.out = &call->out[0], .to = data[call->nin], .first = whole_of(start), .step = whole_of(step),
                   .start = start->re, .by = step->re};
-    tap__parallel(call, call->out[0].size[0], 16384, range_part, &self);
+    tap__parallel(call->threads, call->out[0].size[0], 16384, TAP_ANY_LENGTH, range_part, &self);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_arange = {prepare_arange, run_arange, NULL};
@@ -172,7 +172,7 @@ static tap_status run_linspace(const tap__call *call, void *const *data, tap_err
         self.end = start;
         self.end_single = (float)start;
     }
-    tap__parallel(call, steps, 16384, range_part, &self);
+    tap__parallel(call->threads, steps, 16384, TAP_ANY_LENGTH, range_part, &self);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_linspace = {prepare_linspace, run_linspace, NULL};

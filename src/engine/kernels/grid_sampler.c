@@ -64,7 +64,7 @@ static tap_status run_grid_sampler(const tap__call *call, void *const *data, tap
     self.image = data[0];
     self.grid = data[1];
     self.out = data[2];
-    tap__parallel(call, call->in[1].size[0] * call->in[1].size[1], 8,
+    tap__parallel(call->threads, call->in[1].size[0] * call->in[1].size[1], 8, TAP_ANY_LENGTH,
                   call->in[0].dtype == TAP_F32 ? forward_f32 : forward_f64, &self);
     return TAP_OK;
 }
@@ -91,7 +91,8 @@ static tap_status run_grid_sampler_grad(const tap__call *call, void *const *data
     self.grid = data[2];
     self.out = data[3];
     self.dgrid = data[4];
-    tap__parallel(call, call->in[1].size[0], 1, call->in[1].dtype == TAP_F32 ? backward_f32 : backward_f64, &self);
+    tap__parallel(call->threads, call->in[1].size[0], 1,
+                  TAP_ANY_LENGTH, call->in[1].dtype == TAP_F32 ? backward_f32 : backward_f64, &self);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_grid_sampler_grad = {prepare_grid_sampler_grad, run_grid_sampler_grad, NULL};

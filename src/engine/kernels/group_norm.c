@@ -209,7 +209,8 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
     const group_norm *self = call->state;
     job work = {.self = self, .call = call, .data = data};
     (void)err;
-    tap__parallel(call, self->samples * self->groups, GRAIN / self->group.count, run_forward_groups, &work);
+    tap__parallel(call->threads, self->samples * self->groups, GRAIN / self->group.count,
+                  TAP_ANY_LENGTH, run_forward_groups, &work);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_group_norm = {.prepare = prepare_forward, .run = run_forward, .release = release};
@@ -324,7 +325,8 @@ static tap_status run_gradient(const tap__call *call, void *const *data, tap_err
     const group_norm *self = call->state;
     job work = {.self = self, .call = call, .data = data, .sums = data[call->nin + call->nout]};
     (void)err;
-    tap__parallel(call, self->samples * self->groups, GRAIN / self->group.count, run_gradient_groups, &work);
+    tap__parallel(call->threads, self->samples * self->groups, GRAIN / self->group.count,
+                  TAP_ANY_LENGTH, run_gradient_groups, &work);
     if (wanted(call, 1) || wanted(call, 2))
         put_parameters(self, call, data, work.sums);
     return TAP_OK;

@@ -482,7 +482,7 @@ static tap_status run_embedding_backward(const tap__call *call, void *const *dat
         TAP_TRY(tap__indexes_table(call, &self->base.indexes, data, table, err));
     memset(run.seen, 0, (size_t)self->rows);
     int64_t each = (self->rows + call->threads - 1) / call->threads, least = 1 + 16384 / self->width;
-    tap__parallel(call, self->rows, each > least ? each : least, add_rows, &run);
+    tap__parallel(call->threads, self->rows, each > least ? each : least, TAP_ANY_LENGTH, add_rows, &run);
     return TAP_OK;
 }
 

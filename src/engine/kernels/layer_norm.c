@@ -243,7 +243,8 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
                                       self->weight_room ? scratch + self->weight_room : scratch);
     stats_space(&work.stats, self->axis, mean, rstd);
     int64_t each = self->inner.count ? self->inner.count : 1;
-    tap__parallel(call, self->outer.count, each < GRAIN ? GRAIN / each : 1, run_forward_rows, &work);
+    tap__parallel(call->threads, self->outer.count, each < GRAIN ? GRAIN / each : 1,
+                  TAP_ANY_LENGTH, run_forward_rows, &work);
     return TAP_OK;
 }
 
@@ -424,7 +425,7 @@ static tap_status run_gradient(const tap__call *call, void *const *data, tap_err
         work.sums = (double *)(void *)(scratch + self->weight_room);
     work.weight = parameter(self, &call->in[weight], data[weight], self->weight_direct, scratch);
     stats_space(&work.stats, self->axis, self->rms ? NULL : &call->in[2], &call->in[rstd]);
-    tap__parallel(call, self->tasks, 1, run_gradient_tasks, &work);
+    tap__parallel(call->threads, self->tasks, 1, TAP_ANY_LENGTH, run_gradient_tasks, &work);
     for (int k = 1; k < call->nout; k++)
         if (wanted(call, k))
             put_sums(self, work.sums + (k - 1) * self->inner.count, self->tasks, &call->out[k], out[k]);

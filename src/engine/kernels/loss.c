@@ -323,7 +323,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
         work.at[i] = data[i];
     if (self->result >= 0)
         work.at[self->result] = data[call->nin];
-    tap__parallel(call, self->pieces, 1, run_pieces, &work);
+    tap__parallel(call->threads, self->pieces, 1, TAP_ANY_LENGTH, run_pieces, &work);
     if (self->reduced) {
         double total = 0;
         for (int64_t piece = 0; piece < self->pieces; piece++)

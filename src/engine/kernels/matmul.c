@@ -395,7 +395,7 @@ static void run_blas(const problem *self, const tap__call *call, void *const *da
     bool many = self->batch >= 2 * call->threads;
     tap__thread_limit before = tap__thread_limit_enter(many ? 1 : call->threads);
     if (many)
-        tap__parallel(call, self->batch, 1, run_products, &all);
+        tap__parallel(call->threads, self->batch, 1, TAP_ANY_LENGTH, run_products, &all);
     else
         run_products(&all, 0, self->batch);
     tap__thread_limit_leave(before);
@@ -511,7 +511,7 @@ static void run_rows(const problem *self, const tap__call *call, void *const *da
 {
     rows all = {.self = self, .a = data[self->in_a], .b = data[self->in_b], .c = data[call->nin],
                 .d = self->in_d != NONE ? data[self->in_d] : NULL};
-    tap__parallel(call, self->batch * self->m, rows_grain(self), fn, &all);
+    tap__parallel(call->threads, self->batch * self->m, rows_grain(self), TAP_ANY_LENGTH, fn, &all);
 }
 
 /* -------------------------------------------------------------------------------------------------------- the kernels */

@@ -151,11 +151,12 @@ void tap__matvec_run(const tap__matvec *self, const tap__call *call, const void 
     all.part = (double *)(void *)((char *)scratch + vector_bytes(self));
     tap__strided_convert(call, real_of(self->dtype), self->dtype, 2, size, dense, scratch, self->vector, vector);
     if (!has_rows(self)) {
-        tap__parallel(call, self->batch * ((self->rows + BLOCK - 1) / BLOCK), 1, sum_columns, &all);
+        tap__parallel(call->threads, self->batch * ((self->rows + BLOCK - 1) / BLOCK), 1,
+                      TAP_ANY_LENGTH, sum_columns, &all);
         return;
     }
     int64_t length = self->columns < PART ? self->columns : PART, rows = self->batch * self->rows;
-    tap__parallel(call, rows * all.parts, GRAIN / (length + 1) + 1, sum_rows, &all);
+    tap__parallel(call->threads, rows * all.parts, GRAIN / (length + 1) + 1, TAP_ANY_LENGTH, sum_rows, &all);
     for (int64_t i = 0; all.parts > 1 && i < rows; i++) {
         double sum = 0;
         for (int64_t k = 0; k < all.parts; k++)

@@ -508,7 +508,7 @@ tap_status tap__moves_run(const tap__call *call, void *const *data, tap_error *e
         }
         /* small units are taken several at a time */
         int64_t grain = bytes > 0 ? (UNIT_BYTES / 2 * units + bytes - 1) / bytes : 1;
-        tap__parallel(call, units, grain, run_part, &self);
+        tap__parallel(call->threads, units, grain, TAP_ANY_LENGTH, run_part, &self);
         i = end;
     }
     return TAP_OK;

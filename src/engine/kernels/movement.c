@@ -576,7 +576,7 @@ static tap_status run_triangle(const tap__call *call, void *const *data, bool up
     int64_t columns = out->size[out->ndim - 1], count = tap__operand_count(out);
     triangle self = {call, data[0], data[1], (int64_t)tap__item_bytes(out->dtype), int_attr(call, "diagonal"), upper};
     if (count)
-        tap__parallel(call, count / columns, 1 + 32768 / columns, triangle_rows, &self);
+        tap__parallel(call->threads, count / columns, 1 + 32768 / columns, TAP_ANY_LENGTH, triangle_rows, &self);
     return TAP_OK;
 }
 

@@ -176,7 +176,7 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
                 .weight_operand = &call->in[2], .y = data[3], .target_dtype = call->in[1].dtype,
                 .y_dtype = call->out[0].dtype, .sums = data[5]};
     atomic_init(&work.bad, INT64_MIN);
-    tap__parallel(call, self->pieces, 4, run_forward_pieces, &work);
+    tap__parallel(call->threads, self->pieces, 4, TAP_ANY_LENGTH, run_forward_pieces, &work);
     TAP_TRY(check_targets(&work, err));
     double total = 0, weights = 0;
     for (int64_t piece = 0; piece < self->pieces; piece++) {
@@ -214,8 +214,8 @@ static tap_status run_gradient(const tap__call *call, void *const *data, tap_err
     atomic_init(&work.bad, INT64_MIN);
     if (self->reduction == 1)
         work.factor = 1 / tap__get_float(call->in[4].dtype, data[4]);
-    tap__parallel(call, bytes, 1 << 18, fill_zeros, data[5]);
-    tap__parallel(call, self->pieces, 4, run_gradient_pieces, &work);
+    tap__parallel(call->threads, bytes, 1 << 18, TAP_ANY_LENGTH, fill_zeros, data[5]);
+    tap__parallel(call->threads, self->pieces, 4, TAP_ANY_LENGTH, run_gradient_pieces, &work);
     return check_targets(&work, err);
 }
 const tap__kernel tap__kernel_nll_loss_grad = {.prepare = prepare_gradient, .run = run_gradient, .release = release};

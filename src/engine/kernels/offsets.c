@@ -113,7 +113,7 @@ tap_status tap__indexes_table(const tap__call *call, const tap__indexes *all, vo
 {
     filling self = {.call = call, .all = all, .data = data, .table = table};
     atomic_init(&self.bad, INT64_MAX);
-    tap__parallel(call, all->positions, 16384, fill_part, &self);
+    tap__parallel(call->threads, all->positions, 16384, TAP_ANY_LENGTH, fill_part, &self);
     int64_t bad = atomic_load(&self.bad);
     if (bad == INT64_MAX)
         return TAP_OK;

@@ -237,7 +237,7 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
         p->place[s] = (uint32_t)(d->block_of[s] * room);
     p->stage = (size_t)nblocks * room;
     p->scratch = p->stage + room + TAP_PW_LINE;
-    p->threads = (tap__call){.threads = threads};
+    p->threads = threads;
     tap__free(d);
     p->grain = PIECE / (p->tiled ? p->tile_rows * p->tile_columns : p->block);
     if (p->grain < 1)
@@ -557,14 +557,14 @@ static void run_all(run *r)
         if (blocks <= p->grain)
             run_blocks(r, 0, blocks);
         else
-            tap__parallel(&p->threads, blocks, p->grain, run_blocks, r);
+            tap__parallel(p->threads, blocks, p->grain, TAP_ANY_LENGTH, run_blocks, r);
         return;
     }
     int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) *
                     ((p->rows + p->tile_rows - 1) / p->tile_rows);
     for (int d = 0; d < p->nouter; d++)
         tiles *= p->outer_size[d];
-    tap__parallel(&p->threads, tiles, p->grain, run_tiles, r);
+    tap__parallel(p->threads, tiles, p->grain, TAP_ANY_LENGTH, run_tiles, r);
 }
 
 tap_status tap__pw_run(const tap__pw *p, void *const *data, tap_error *err)

@@ -72,7 +72,7 @@ typedef struct tap__pw_operand {
 
 struct tap__pw {
     const tap__pw_kernels *kernels;
-    tap__call threads;   /* for tap__parallel */
+    int threads;
     int nsteps, nslots, nloads, nstores;
     tap__pw_step *steps;
     tap__pw_slot *slots;

@@ -227,7 +227,7 @@ static void run_units(const tap__call *call, const void *from, void *to, int64_t
 {
     const pooling *self = call->state;
     pool_run run = {self, from, to, indices};
-    tap__parallel(call, self->units, self->grain, run_part, &run);
+    tap__parallel(call->threads, self->units, self->grain, TAP_ANY_LENGTH, run_part, &run);
 }
 
 static tap_status run_largest(const tap__call *call, void *const *data, tap_error *err)

@@ -394,7 +394,7 @@ void tap__reduction_run(const tap__reduction *self, const tap__call *call, const
     int64_t each = self->piece * self->width, grain = each < PIECE ? PIECE / each : 1;
     if (self->kept.count == 0)
         return;
-    tap__parallel(call, tasks, grain, run_tasks, &work);
+    tap__parallel(call->threads, tasks, grain, TAP_ANY_LENGTH, run_tasks, &work);
     if (self->pieces > 1)
-        tap__parallel(call, self->kept.count, WIDTH, merge_pieces, &work);
+        tap__parallel(call->threads, self->kept.count, WIDTH, TAP_ANY_LENGTH, merge_pieces, &work);
 }

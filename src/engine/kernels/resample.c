@@ -407,7 +407,8 @@ static tap_status run_forward(const tap__call *call, void *const *data, tap_erro
     const resampling *self = call->state;
     resample_run run = {self, data[0], data[1]};
     int64_t each = self->dims[2].out * self->chunk * 4;
-    tap__parallel(call, planes_of(self) * self->dims[0].out * self->dims[1].out, 1 + 32768 / (each ? each : 1),
+    tap__parallel(call->threads, planes_of(self) * self->dims[0].out * self->dims[1].out,
+                  1 + 32768 / (each ? each : 1), TAP_ANY_LENGTH,
                   find_part(call->in[0].dtype, false), &run);
     return TAP_OK;
 }
@@ -420,7 +421,7 @@ static tap_status run_backward(const tap__call *call, void *const *data, tap_err
         memset(data[2], 0, call->scratch);
     else
         TAP_TRY(tap__moves_run(call, data, err));
-    tap__parallel(call, planes_of(self), 1, find_part(call->in[0].dtype, true), &run);
+    tap__parallel(call->threads, planes_of(self), 1, TAP_ANY_LENGTH, find_part(call->in[0].dtype, true), &run);
     if (self->buffered)
         tap__store_halves(&call->out[0], data[2], data[1]);
     return TAP_OK;

@@ -319,7 +319,8 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     int64_t each = self->n * self->width;
     (void)err;
     if (self->n && self->kept.count)
-        tap__parallel(call, self->lines * self->blocks, each < GRAIN ? GRAIN / each : 1, run_tasks, &work);
+        tap__parallel(call->threads, self->lines * self->blocks, each < GRAIN ? GRAIN / each : 1,
+                      TAP_ANY_LENGTH, run_tasks, &work);
     return TAP_OK;
 }
 

@@ -268,7 +268,7 @@ static tap_status run_gather(const tap__call *call, void *const *data, tap_error
     gathering self = {.nest = loops, .index = data[1], .wide = wide, .from = data[0], .to = data[2],
                       .item = tap__item_bytes(call->out[0].dtype)};
     begin_checking(&self.check, loops, data[1], wide);
-    tap__parallel(call, loops->outer * loops->chunks, nest_grain(loops), gather_units, &self);
+    tap__parallel(call->threads, loops->outer * loops->chunks, nest_grain(loops), TAP_ANY_LENGTH, gather_units, &self);
     return end_checking(&self.check, call, err);
 }
 
@@ -423,7 +423,8 @@ static tap_status scatter_all(const tap__call *call, const scatter_run *run, lin
 {
     line_run self = {.run = run, .line = line};
     begin_checking(&self.check, run->nest, run->index, run->wide);
-    tap__parallel(call, run->nest->outer * run->nest->chunks, nest_grain(run->nest), scatter_units, &self);
+    tap__parallel(call->threads, run->nest->outer * run->nest->chunks, nest_grain(run->nest),
+                  TAP_ANY_LENGTH, scatter_units, &self);
     return end_checking(&self.check, call, err);
 }
 
@@ -533,7 +534,7 @@ static void finish(const tap__call *call, finishing *self, bool load)
 {
     const nest *loops = &self->state->whole;
     self->load = load;
-    tap__parallel(call, loops->outer * loops->chunks, nest_grain(loops), finish_units, self);
+    tap__parallel(call->threads, loops->outer * loops->chunks, nest_grain(loops), TAP_ANY_LENGTH, finish_units, self);
 }
 
 /* --------------------------------------------------------------------------------------------------- the kernel */

@@ -376,7 +376,7 @@ static tap_status run(const tap__call *call, void *const *data, tap_error *err)
     if (self->n == 0 || self->kept.count == 0)
         return TAP_OK;
     int64_t each = self->n * self->width;
-    tap__parallel(call, self->lines * self->blocks, each < GRAIN ? GRAIN / each : 1,
+    tap__parallel(call->threads, self->lines * self->blocks, each < GRAIN ? GRAIN / each : 1, TAP_ANY_LENGTH,
                   self->columns ? run_blocks : run_lines, &work);
     return TAP_OK;
 }

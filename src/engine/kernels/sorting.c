@@ -438,7 +438,7 @@ static tap_status run_rows(const tap__call *call, void *const *data, tap_error *
     const rows *self = call->state;
     rows_run run = {self, data[0], data[1], data[3], data[2]};
     if (self->count > 0 && self->length > 0)
-        tap__parallel(call, self->slots, 1, sort_slot, &run);
+        tap__parallel(call->threads, self->slots, 1, TAP_ANY_LENGTH, sort_slot, &run);
     return TAP_OK;
 }
 
@@ -602,7 +602,7 @@ static tap_status run_searchsorted(const tap__call *call, void *const *data, tap
     const char *side = tap__call_attr(call, "side")->s;
     bool right = tap__call_attr(call, "right")->i != 0 || (side && strcmp(side, "right") == 0);
     search self = {call, data[0], data[1], call->in[2].dtype != TAP_DTYPE_NONE ? data[2] : NULL, data[3], right, 0, 1};
-    tap__parallel(call, tap__operand_count(&call->out[0]), 2048, search_part, &self);
+    tap__parallel(call->threads, tap__operand_count(&call->out[0]), 2048, TAP_ANY_LENGTH, search_part, &self);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_searchsorted = {prepare_searchsorted, run_searchsorted, NULL};
@@ -618,7 +618,7 @@ static tap_status run_bucketize(const tap__call *call, void *const *data, tap_er
 {
     (void)err;
     search self = {call, data[1], data[0], NULL, data[2], tap__call_attr(call, "right")->i != 0, 1, 0};
-    tap__parallel(call, tap__operand_count(&call->out[0]), 2048, search_part, &self);
+    tap__parallel(call->threads, tap__operand_count(&call->out[0]), 2048, TAP_ANY_LENGTH, search_part, &self);
     return TAP_OK;
 }
 const tap__kernel tap__kernel_bucketize = {prepare_bucketize, run_bucketize, NULL};

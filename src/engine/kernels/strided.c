@@ -147,7 +147,7 @@ static void spread(copy *self, const tap__call *call, int ndim, const int64_t *s
     if (count == 0)
         return;
     simplify(self);
-    tap__parallel(call, count, GRAIN_BYTES / (int64_t)self->item, copy_piece, self);
+    tap__parallel(call->threads, count, GRAIN_BYTES / (int64_t)self->item, TAP_ANY_LENGTH, copy_piece, self);
 }
 
 void tap__strided_copy(const tap__call *call, size_t item, int ndim, const int64_t *size, const int64_t *dst_stride,
