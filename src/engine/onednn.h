@@ -51,6 +51,7 @@ enum { TAP_DNN_MAX_NDIM = 12 };
     X(int, post_ops_append_sum, (tap__dnn_posts posts, float scale, int32_t zero_point, int dtype))                  \
     X(int, primitive_desc_destroy, (tap__dnn_plan plan))                                                             \
     X(int, primitive_desc_query, (tap__dnn_plan plan, int what, int index, void *result))                            \
+    X(int, primitive_desc_next_impl, (tap__dnn_plan plan))                                                           \
     X(tap__dnn_layout, primitive_desc_query_md, (tap__dnn_plan plan, int what, int index))                           \
     X(int, primitive_create, (tap__dnn_code * code, tap__dnn_plan plan))                                             \
     X(int, primitive_destroy, (tap__dnn_code code))                                                                  \
