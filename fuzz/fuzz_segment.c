@@ -3,7 +3,9 @@
  * the checksums of a segment right first, so that mutations reach what lies behind them. */
 #include "base/io.h"
 #include "record/attempt.h"
+#include "record/journal.h"
 #include "record/scan.h"
+#include "record/segment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -534,28 +534,6 @@ bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info
     return live;
 }
 
-int tap__run_hold(const char *dir)
-{
-    if (tap__make_dirs(dir, NULL) != TAP_OK)
-        return -1; /* the first file that cannot be written says so */
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 && flock(fd, LOCK_SH) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-bool tap__run_is_held(const char *dir)
-{
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    close(fd);
-    return held;
-}
-
 /* --------------------------------------------------------------------------------------------------------- taking */
 
 /* Is it one of the files an attempt may leave? Only those are ever deleted. */

@@ -74,41 +74,4 @@ bool tap__name_number(const char *name, const char *prefix, int32_t *number, con
  * its lock rather than trying. An attempt without segments counts as live for its first seconds. */
 bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info *info);
 
-/* The same for the seed layouts, whose directories hold other people's names only: a writer holds a shared flock on dir
- * itself, which it makes where there is none. tap__run_hold returns what close() lets go, or -1. */
-int tap__run_hold(const char *dir);
-bool tap__run_is_held(const char *dir);
-
-/* ------------------------------------------------------------------------------------------------ the loss journal */
-
-/* attempt<A>.lost names what could not be recorded because the disk took nothing more. Its 64 KiB are taken when the
- * attempt starts and only overwritten after that. Two halves of 32 KiB are written in turn, so that one is always
- * whole; each is text: a first line "tensortap-lost 1 <turn> <bytes> <hash, 16 hex digits>", then <bytes> bytes of
- * JSON lines {"name", "step", "reason" (a number), "count", "bytes"}, the last perhaps {"more", "bytes"} for what had
- * no room, and blanks. The half with the higher turn whose hash is right counts. */
-#define TAP_JOURNAL_BYTES (64u << 10)
-
-typedef struct tap_journal tap_journal;
-tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out, tap_error *err);
-/* Adds up saves of one name, step and reason. Written at once when the last write is 20 ms ago, else by the next add or
- * tap__journal_sync: call that when a batch is done. */
-tap_status tap__journal_add(tap_journal *journal, const char *name, int64_t step, tap_reason reason, uint64_t count,
-                            uint64_t bytes);
-tap_status tap__journal_sync(tap_journal *journal);
-/* Forgets everything: LOST entries in a segment say it now. */
-tap_status tap__journal_clear(tap_journal *journal);
-/* Writes what is due, frees journal, and removes the file when nothing is in it. NULL is fine. */
-void tap__journal_close(tap_journal *journal);
-
-/* name is "" and step -1 for what had no room. */
-typedef void (*tap_journal_fn)(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count,
-                               uint64_t bytes);
-/* No file, or nothing in it: TAP_OK without a call. */
-tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each, void *user, tap_error *err);
-
-/* The same for the seed layouts: <dir>/.tensortap/<who>/attempt0.lost, made when something is lost and not before. */
-tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err);
-bool tap__journal_is_beside(const char *dir);
-tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err);
-
 #endif

@@ -4,32 +4,13 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "record/seglog.h"
+#include "record/hold.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 /* How long entries rest in the ring before the collector's files are written for their sake. */
 #define KEPT_NS 1000000000ull
-
-tap_layout_options tap__ring_layout_options(const tap_ring_config *config)
-{
-    return (tap_layout_options){
-        .dir = config->dir,
-        .dir_shown = config->dir_shown,
-        .child = config->child,
-        .several_nodes = config->several_nodes,
-        .rank = config->rank,
-        .world_size = config->world_size,
-        .device_index = config->device_index,
-        .pid = config->pid,
-        .distributed = config->distributed,
-        .checksum = (tap_checksum)config->checksum,
-        .keep = config->keep,
-        .framework = config->framework,
-        .first_step = config->first_step,
-    };
-}
 
 static void lost(tap_filesink *sink, const tap_entry *entry, const tap_meta *meta, const tap_error *err)
 {
@@ -52,7 +33,7 @@ tap_status tap__filesink_open(tap_filesink *sink, tap_ring *ring, const tap_layo
     *sink = (tap_filesink){.hold = -1};
     sink->ring = ring;
     sink->layout = layout;
-    sink->options = tap__ring_layout_options(&ring->header->config);
+    sink->options = tap__layout_options(&ring->header->config);
     sink->tail_seq = atomic_load(&ring->header->tail_seq);
     sink->tail_pos = atomic_load(&ring->header->tail_pos);
     sink->kept_seq = sink->tail_seq;

@@ -3,7 +3,7 @@
 #ifndef TAP_RECORD_FILESINK_H
 #define TAP_RECORD_FILESINK_H
 
-#include "record/attempt.h"
+#include "record/journal.h"
 #include "record/layout.h"
 #include "record/ring.h"
 
@@ -27,8 +27,5 @@ void tap__filesink_publish(tap_filesink *sink);
 void tap__filesink_flush(tap_filesink *sink, bool force);
 void tap__filesink_finish(tap_filesink *sink);
 void tap__filesink_close(tap_filesink *sink);
-
-/* The layout's view of a ring's configuration; strings stay the ring's. */
-tap_layout_options tap__ring_layout_options(const tap_ring_config *config);
 
 #endif

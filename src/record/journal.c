@@ -1,5 +1,5 @@
-/* journal.c - attempt<A>.lost: the list of what a full disk kept out, on space that was taken while there was some. */
-#include "record/attempt.h"
+/* journal.c - the list of what a full disk kept out, on space that was taken while there was some. */
+#include "record/journal.h"
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -23,6 +23,9 @@ enum {
     NAME_MAX_BYTES = 512,
     WRITE_EVERY_NS = 20000000
 };
+
+/* The file's name below .tensortap/<who>. */
+static const char BESIDE[] = "attempt0.lost";
 
 typedef struct loss {
     char *name;
@@ -89,7 +92,7 @@ static void inherit(void *user, const char *name, int64_t step, tap_reason reaso
     tap__journal_add(journal, name, step, reason, count, bytes);
 }
 
-tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out, tap_error *err)
+tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *err)
 {
     *out = NULL;
     tap_journal *journal = tap__calloc(1, sizeof *journal);
@@ -97,8 +100,8 @@ tap_status tap__journal_create(const tap_attempt_files *files, tap_journal **out
         return tap_fail_nomem(err);
     journal->fd = -1;
     forget(journal);
-    journal->path = tap__attempt_path(files, ".lost");
-    tap__journal_read(files, inherit, journal, NULL);
+    journal->path = tap__strdup(path);
+    tap__journal_read(path, inherit, journal, NULL);
     tap_status status = journal->path ? reserve(journal, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         tap__journal_sync(journal);
@@ -310,11 +313,8 @@ static tap_status lines_read(const char *path, char *text, size_t len, tap_journ
     return TAP_OK;
 }
 
-tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each, void *user, tap_error *err)
+tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err)
 {
-    char *path = tap__attempt_path(files, ".lost");
-    if (!path)
-        return tap_fail_nomem(err);
     char *text = NULL;
     size_t len = 0;
     tap_status status = tap__file_get(path, TAP_JOURNAL_BYTES, &text, &len, err);
@@ -323,7 +323,6 @@ tap_status tap__journal_read(const tap_attempt_files *files, tap_journal_fn each
     else if (status == TAP_E_NOTFOUND)
         status = TAP_OK;
     tap__free(text);
-    tap__free(path);
     return status;
 }
 
@@ -336,8 +335,10 @@ tap_status tap__journal_create_beside(const char *dir, const char *who, tap_jour
     tap_strbuf path = TAP_STRBUF_INIT;
     tap__strbuf_printf(&path, "%s/.tensortap/%s", dir, who);
     tap_status status = path.failed ? tap_fail_nomem(err) : tap__make_dirs(path.text, err);
+    char *file = status == TAP_OK ? tap__path_join(path.text, BESIDE) : NULL;
     if (status == TAP_OK)
-        status = tap__journal_create(&(tap_attempt_files){.dir = path.text}, out, err);
+        status = file ? tap__journal_create(file, out, err) : tap_fail_nomem(err);
+    tap__free(file);
     tap__strbuf_free(&path);
     return status;
 }
@@ -360,9 +361,10 @@ tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *
     for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
         if (item->d_name[0] == '.')
             continue;
-        tap_attempt_files files = {.dir = tap__path_join(base, item->d_name)};
-        status = files.dir ? tap__journal_read(&files, each, user, err) : tap_fail_nomem(err);
-        tap__free(files.dir);
+        char *one = tap__path_join(base, item->d_name), *file = one ? tap__path_join(one, BESIDE) : NULL;
+        status = file ? tap__journal_read(file, each, user, err) : tap_fail_nomem(err);
+        tap__free(file);
+        tap__free(one);
     }
     if (list)
         closedir(list);

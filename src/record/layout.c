@@ -31,6 +31,25 @@ static const tap_layout LAYOUTS[] = {
 };
 enum { LAYOUT_COUNT = sizeof LAYOUTS / sizeof LAYOUTS[0] };
 
+tap_layout_options tap__layout_options(const tap_ring_config *config)
+{
+    return (tap_layout_options){
+        .dir = config->dir,
+        .dir_shown = config->dir_shown,
+        .child = config->child,
+        .several_nodes = config->several_nodes,
+        .rank = config->rank,
+        .world_size = config->world_size,
+        .device_index = config->device_index,
+        .pid = config->pid,
+        .distributed = config->distributed,
+        .checksum = (tap_checksum)config->checksum,
+        .keep = config->keep,
+        .framework = config->framework,
+        .first_step = config->first_step,
+    };
+}
+
 const tap_layout *tap__layout_at(size_t index)
 {
     return index < LAYOUT_COUNT ? &LAYOUTS[index] : NULL;

@@ -11,7 +11,7 @@
 #define TAP_RECORD_LAYOUT_H
 
 #include "base/strbuf.h"
-#include "record/entry.h"
+#include "record/ring.h"
 
 /* The options a layout may look at; strings live as long as the recorder. */
 typedef struct tap_layout_options {
@@ -80,18 +80,14 @@ typedef struct tap_layout {
     tap_status (*read)(const char *path, tap_record_fn add, void *user, tap_error *err);
 } tap_layout;
 
+/* The layout's view of a ring's configuration; strings stay the ring's. */
+tap_layout_options tap__layout_options(const tap_ring_config *config);
+
 /* NULL when there is none of that name. tap__layout_at(i): NULL past the last; order of detection. */
 const tap_layout *tap__layout_find(const char *name);
 const tap_layout *tap__layout_at(size_t index);
 /* "native, msprobe, ..." for messages. */
 const char *tap__layout_names(void);
-
-/* options are copied, its strings are not. */
-tap_status tap__namer_create(const tap_layout *layout, const tap_layout_options *options, tap_namer **out,
-                             tap_error *err);
-/* Locks, names, unlocks. out is cleared first. */
-tap_status tap__namer_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
-void tap__namer_free(tap_namer *namer);
 
 /* Writes one leaf's file (temporary name, rename, 0640, parents 0750): format and dtype conversions of the layout. */
 tap_status tap__layout_write_file(const tap_layout *layout, const char *dir, const char *relative,
@@ -99,12 +95,5 @@ tap_status tap__layout_write_file(const tap_layout *layout, const char *dir, con
 /* The same for a list of tensors in one file; only where one_file_per_value. */
 tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, const char *relative,
                                    const tap_tensor *tensors, size_t count, tap_error *err);
-
-/* Makes a name usable as one component of a path: "/", control bytes, bytes that are not UTF-8, and "." and ".." are
- * written %XX, "%" too where it would read as such; more than max_bytes are cut and end in "~" and 16 hex digits of
- * the whole name's hash. Never fails for content. One place names files: everything that reaches a path goes here. */
-void tap__name_escape(tap_strbuf *out, const char *name, size_t len, size_t max_bytes);
-/* Turns %XX back; what was cut stays cut. */
-void tap__name_unescape(tap_strbuf *out, const char *name, size_t len);
 
 #endif

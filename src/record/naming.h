@@ -1,5 +1,5 @@
-/* naming.h - what the layouts' name functions share: the producer's counters and the ways to put a component of a path
- * together. Only layout files include this. */
+/* naming.h - everything that becomes part of a path is made here: the producer's counters, and below them what the
+ * layouts' name functions share, the ways to put a component of a path together. */
 #ifndef TAP_RECORD_NAMING_H
 #define TAP_RECORD_NAMING_H
 
@@ -7,6 +7,22 @@
 #include "record/strmap.h"
 
 #include <pthread.h>
+
+/* options are copied, its strings are not. */
+tap_status tap__namer_create(const tap_layout *layout, const tap_layout_options *options, tap_namer **out,
+                             tap_error *err);
+/* Locks, names, unlocks. out is cleared first. */
+tap_status tap__namer_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err);
+void tap__namer_free(tap_namer *namer);
+
+/* Makes a name usable as one component of a path: "/", control bytes, bytes that are not UTF-8, and "." and ".." are
+ * written %XX, "%" too where it would read as such; more than max_bytes are cut and end in "~" and 16 hex digits of
+ * the whole name's hash. Never fails for content. One place names files: everything that reaches a path goes here. */
+void tap__name_escape(tap_strbuf *out, const char *name, size_t len, size_t max_bytes);
+/* Turns %XX back; what was cut stays cut. */
+void tap__name_unescape(tap_strbuf *out, const char *name, size_t len);
+
+/* ---------------------------------------------------------------------------------------- for the layouts' files */
 
 /* Longest component of a path that file systems take. */
 #define TAP_NAME_MAX 255u

@@ -6,8 +6,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "record/filesink.h"
-#include "record/seglog.h"
 #include "record/writer.h"
 
 #include <errno.h>
@@ -492,7 +490,7 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
     fill_config(config, rec, session);
     tap_status status = TAP_OK;
     if (!session->layout->native) {
-        tap_layout_options options = tap__ring_layout_options(config);
+        tap_layout_options options = tap__layout_options(config);
         options.dir = session->dir; /* config goes, these stay */
         options.dir_shown = rec->options.dir;
         options.framework = rec->options.framework;

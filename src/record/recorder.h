@@ -4,6 +4,8 @@
 
 #include "base/match.h"
 #include "record/attempt.h"
+#include "record/journal.h"
+#include "record/naming.h"
 #include "record/ring.h"
 #include "record/sites.h"
 

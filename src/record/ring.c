@@ -330,6 +330,13 @@ void tap__ring_wait_tail(tap_ring *ring, uint32_t seen, int timeout_ms)
     atomic_fetch_sub(&ring->header->tail_waiters, 1);
 }
 
+void tap__ring_report(tap_ring *ring, const char *message)
+{
+    tap_ring_header *h = ring->header;
+    snprintf(h->error_text, sizeof h->error_text, "%.*s", (int)sizeof h->error_text - 1, message);
+    atomic_fetch_add_explicit(&h->error_count, 1, memory_order_release);
+}
+
 void tap__ring_publish_tail(tap_ring *ring, uint64_t seq, uint64_t pos)
 {
     tap_ring_header *h = ring->header;

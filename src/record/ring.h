@@ -15,7 +15,6 @@
 #define TAP_RECORD_RING_H
 
 #include "record/entry.h"
-#include "record/layout.h"
 
 #include <stdatomic.h>
 
@@ -171,6 +170,8 @@ static inline bool tap__ring_is(const tap_ring_desc *desc, uint64_t seq, tap_rin
 }
 void tap__ring_publish_tail(tap_ring *ring, uint64_t seq, uint64_t pos);
 void tap__ring_sleep(tap_ring *ring, uint32_t seen, int timeout_ms);
+/* Says what went wrong to the producer, which tells the user once. */
+void tap__ring_report(tap_ring *ring, const char *message);
 
 /* Is a writer holding the lock on this ring? take: become the writer; the lock goes with *lock_fd, which is -1 where
  * there is no /proc to make it with. False: there is one already. */

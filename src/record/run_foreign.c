@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/journal.h"
 #include "record/layout.h"
 
 #include <string.h>

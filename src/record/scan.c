@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,14 +18,6 @@ enum {
     META_MAX = 64 << 20, /* more than any name and shape need: the header lies */
     ENTRY_MIN = sizeof(tap_entry)
 };
-
-bool tap__segment_header_ok(const tap_segment_header *header)
-{
-    return header->magic == TAP_SEGMENT_MAGIC && header->version == 1 && header->header_bytes == TAP_PAGE &&
-           header->first_entry >= TAP_PAGE && header->first_entry < 2 * TAP_PAGE &&
-           header->first_entry % TAP_ENTRY_ALIGN == 0 && header->first_seq <= INT64_MAX &&
-           header->header_hash == tap_hash_bytes(header, offsetof(tap_segment_header, header_hash));
-}
 
 /* Bytes from offset on, as many of `want` as the file has; NULL when it cannot be read. */
 static const uint8_t *window_at(tap_scan *scan, uint64_t offset, size_t want, size_t *got, tap_error *err)

@@ -44,7 +44,4 @@ tap_status tap__scan_next(tap_scan *scan, const tap_entry **entry, uint32_t *seg
                           bool *payload_cut, tap_error *err);
 void tap__scan_close(tap_scan *scan);
 
-/* Is it the header of a segment? For the fuzzer and for recover. */
-bool tap__segment_header_ok(const tap_segment_header *header);
-
 #endif

@@ -19,13 +19,6 @@
 #define SPACE_NS 1000000000ull
 #define SPACE_BYTES (64u << 20)
 
-void tap__ring_report(tap_ring *ring, const char *message)
-{
-    tap_ring_header *h = ring->header;
-    snprintf(h->error_text, sizeof h->error_text, "%.*s", (int)sizeof h->error_text - 1, message);
-    atomic_fetch_add_explicit(&h->error_count, 1, memory_order_release);
-}
-
 static const tap_ring_config *config(const tap_seglog *log)
 {
     return &log->ring->header->config;
@@ -635,8 +628,10 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
         tap__seglog_close(log);
         return status;
     }
-    if (tap__journal_create(&log->files, &log->journal, NULL) != TAP_OK)
+    char *lost = tap__attempt_path(&log->files, ".lost");
+    if (!lost || tap__journal_create(lost, &log->journal, NULL) != TAP_OK)
         log->journal = NULL;
+    tap__free(lost);
     if (c->last > 0)
         step_mark(log);
     log->step_has_records = log->at.tail_seq != 0; /* a writer before us may have taken some of this step */

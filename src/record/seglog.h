@@ -7,6 +7,7 @@
 #define TAP_RECORD_SEGLOG_H
 
 #include "record/index.h"
+#include "record/journal.h"
 #include "record/ring.h"
 #include "record/segment.h"
 
@@ -47,8 +48,5 @@ void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns);
 void tap__seglog_finish(tap_seglog *log, const char *ended);
 /* Lets go of everything without ending it: another writer will go on. */
 void tap__seglog_close(tap_seglog *log);
-
-/* Says what went wrong to the producer, which tells the user once. */
-void tap__ring_report(tap_ring *ring, const char *message);
 
 #endif

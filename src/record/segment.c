@@ -15,6 +15,14 @@
 #define DIRECT_FROM (1u << 20)
 #define LOCK_TRIES 200
 
+bool tap__segment_header_ok(const tap_segment_header *header)
+{
+    return header->magic == TAP_SEGMENT_MAGIC && header->version == 1 && header->header_bytes == TAP_PAGE &&
+           header->first_entry >= TAP_PAGE && header->first_entry < 2 * TAP_PAGE &&
+           header->first_entry % TAP_ENTRY_ALIGN == 0 && header->first_seq <= INT64_MAX &&
+           header->header_hash == tap_hash_bytes(header, offsetof(tap_segment_header, header_hash));
+}
+
 static tap_status segment_open(tap_segment *segment, const tap_attempt_files *files, uint32_t number, int flags,
                                tap_error *err)
 {

@@ -1,8 +1,30 @@
-/* segment.h - writing the segment files of one attempt: where bytes go, nothing about what they mean. */
+/* segment.h - the segment files of one attempt: their header, and writing them. Where bytes go, nothing about what they
+ * mean. */
 #ifndef TAP_RECORD_SEGMENT_H
 #define TAP_RECORD_SEGMENT_H
 
 #include "record/attempt.h"
+
+/* <dir>/attempt<A>-<NNNNNN>.tap: this header, zeros to first_entry, then entries back to back. The file may end
+ * anywhere after a crash; what is whole before that is valid. */
+#define TAP_SEGMENT_MAGIC 0x31474553504154ull /* "TAPSEG1" */
+typedef struct tap_segment_header {
+    uint64_t magic;
+    uint32_t version;        /* 1 */
+    uint32_t header_bytes;   /* 4096 */
+    uint64_t first_entry;    /* offset of the first entry, 4096..8191 */
+    uint64_t first_seq;      /* its seq */
+    uint32_t segment;        /* number, from 0 */
+    int32_t rank, attempt, child, pid, world_size;
+    uint64_t started_ns;
+    char host[64];
+    uint64_t reserved[8];
+    uint64_t header_hash;    /* tap_hash_bytes of all before it */
+} tap_segment_header;
+_Static_assert(sizeof(tap_segment_header) <= TAP_PAGE, "a segment header fits one page");
+
+/* Is it the header of a segment? */
+bool tap__segment_header_ok(const tap_segment_header *header);
 
 typedef struct tap_segment {
     const tap_attempt_files *files;

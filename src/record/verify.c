@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/journal.h"
 #include "record/verify_ledger.h"
 #include "tensor/hash.h"
 
@@ -402,7 +403,9 @@ static tap_status attempt_end(verify *v)
         report_end(v);
     }
     tap_error why;
-    tap_status status = tap__journal_read(&v->source->files, on_journal, v, &why);
+    char *lost = tap__attempt_path(&v->source->files, ".lost");
+    tap_status status = lost ? tap__journal_read(lost, on_journal, v, &why) : TAP_E_NOMEM;
+    tap__free(lost);
     if (status == TAP_E_NOMEM)
         return tap_fail_nomem(v->err);
     if (status != TAP_OK) {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "record/hold.h"
 
 #include <time.h>
 

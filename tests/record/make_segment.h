@@ -5,6 +5,7 @@
 
 #include "record/attempt.h"
 #include "record/index.h"
+#include "record/segment.h"
 #include "record/scratch.h"
 
 #include <setjmp.h>

@@ -2,6 +2,7 @@
 #include "make_segment.h"
 
 #include "base/clock.h"
+#include "record/journal.h"
 
 #include <pthread.h>
 #include <sys/file.h>
@@ -363,19 +364,19 @@ static void journal_adds_up(void **state)
     tap_journal *journal;
     sum s = {0};
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    assert_int_equal(tap__journal_read(&a, add_up, &s, NULL), TAP_OK); /* no file */
-    assert_int_equal(tap__journal_create(&a, &journal, NULL), TAP_OK);
     char *path = tap__attempt_path(&a, ".lost");
+    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK); /* no file */
+    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, TAP_JOURNAL_BYTES);
     assert_true(st.st_blocks * 512 >= TAP_JOURNAL_BYTES);
-    assert_int_equal(tap__journal_read(&a, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.calls, 0);
     for (int i = 0; i < 10; i++)
         assert_int_equal(tap__journal_add(journal, "层\"x\"\n", 5, TAP_REASON_DISK_FULL, 1, 100), TAP_OK);
     tap__journal_sync(journal);
-    assert_int_equal(tap__journal_read(&a, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.calls, 1);
     assert_int_equal(s.count, 10);
     assert_int_equal(s.bytes, 1000);
@@ -390,7 +391,7 @@ static void journal_adds_up(void **state)
     }
     tap__journal_sync(journal);
     s = (sum){0};
-    assert_int_equal(tap__journal_read(&a, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.count, 10010);
     assert_int_equal(s.bytes, 6000);
     assert_true(s.unnamed > 0 && s.unnamed < 10000);
@@ -399,7 +400,7 @@ static void journal_adds_up(void **state)
     /* kept when something is in it, gone when not */
     tap__journal_close(journal);
     assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(tap__journal_create(&a, &journal, NULL), TAP_OK);
+    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
     tap__journal_add(journal, "x", 1, TAP_REASON_DISK_FULL, 1, 1);
     tap__journal_clear(journal);
     tap__journal_close(journal);
@@ -414,21 +415,21 @@ static void journal_survives_a_torn_write(void **state)
     tap_attempt_files a;
     tap_journal *journal;
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    assert_int_equal(tap__journal_create(&a, &journal, NULL), TAP_OK);
+    char *path = tap__attempt_path(&a, ".lost");
+    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
     tap__journal_add(journal, "first", 1, TAP_REASON_DISK_FULL, 1, 1); /* written at once: half 0 */
     tap__journal_add(journal, "second", 2, TAP_REASON_DISK_FULL, 1, 1);
     tap__journal_sync(journal); /* half 1 */
     tap__journal_close(journal);
-    char *path = tap__attempt_path(&a, ".lost");
     int fd = open(path, O_RDWR);
     assert_int_equal(pwrite(fd, "#", 1, TAP_JOURNAL_BYTES / 2 + 70), 1);
     sum s = {0};
-    assert_int_equal(tap__journal_read(&a, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.count, 1);
     assert_string_equal(s.last, "first");
     assert_int_equal(pwrite(fd, "#", 1, 70), 1);
     tap_error err;
-    assert_int_equal(tap__journal_read(&a, add_up, &s, &err), TAP_E_CORRUPT);
+    assert_int_equal(tap__journal_read(path, add_up, &s, &err), TAP_E_CORRUPT);
     close(fd);
     free(path);
     tap__attempt_files_free(&a);

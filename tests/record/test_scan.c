@@ -2,6 +2,7 @@
 #include "make_segment.h"
 
 #include "record/scan.h"
+#include "record/segment.h"
 
 enum { ENTRIES = 30, SEGMENTS = 3 };
 
