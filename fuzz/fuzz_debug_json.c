@@ -1,6 +1,6 @@
 /* fuzz_debug_json.c - any bytes as msprobe's debug.json, dump.json, construct.json: through the readers, and through the
  * parsers with which a writer goes on with a file; what that writes must read back the same. */
-#include "record/msprobe.h"
+#include "record/layouts/msprobe.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "record/layout_test.h"
 
-#include "record/msprobe.h"
+#include "record/layouts/msprobe.h"
 
 typedef tap_status (*open_fn)(const tap_layout_options *options, tap_collector **out, tap_error *err);
 

@@ -17,8 +17,8 @@
 
 #include "base/io.h"
 #include "base/memory.h"
-#include "record/layout.h"
-#include "record/naming.h"
+#include "record/layouts/layout.h"
+#include "record/layouts/naming.h"
 #include "record/scratch.h"
 
 __attribute__((unused)) static char *read_text(const char *dir, const char *relative)

@@ -3,9 +3,9 @@
 #ifndef TAP_TESTS_MAKE_SEGMENT_H
 #define TAP_TESTS_MAKE_SEGMENT_H
 
-#include "record/attempt.h"
-#include "record/index.h"
-#include "record/segment.h"
+#include "record/native/attempt.h"
+#include "record/native/index.h"
+#include "record/native/segment.h"
 #include "record/scratch.h"
 
 #include <setjmp.h>

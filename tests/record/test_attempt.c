@@ -2,7 +2,7 @@
 #include "make_segment.h"
 
 #include "base/clock.h"
-#include "record/journal.h"
+#include "record/ring/journal.h"
 
 #include <pthread.h>
 #include <sys/file.h>

@@ -1,7 +1,7 @@
 /* test_index.c - rows in and out of the index, in a file and in memory, and damage to the file. */
 #include "make_segment.h"
 
-#include "record/index_private.h"
+#include "record/native/index_private.h"
 
 #include <math.h>
 

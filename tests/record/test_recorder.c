@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "record/recorder.h"
+#include "record/capture/recorder.h"
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
 

@@ -8,10 +8,10 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "record/attempt.h"
-#include "record/ring.h"
+#include "record/native/attempt.h"
+#include "record/ring/ring.h"
 #include "record/scratch.h"
-#include "record/writer.h"
+#include "record/drain/writer.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* test_scan.c - entries of segments that are whole, cut, damaged, missing or still growing. */
 #include "make_segment.h"
 
-#include "record/scan.h"
-#include "record/segment.h"
+#include "record/native/scan.h"
+#include "record/native/segment.h"
 
 enum { ENTRIES = 30, SEGMENTS = 3 };
 

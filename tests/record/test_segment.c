@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "record/scratch.h"
-#include "record/segment.h"
+#include "record/native/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* test_verify.c - what verify says about recordings that were damaged in known ways: exactly that. */
 #include "make_segment.h"
 
-#include "record/journal.h"
+#include "record/ring/journal.h"
 
 #include <sys/file.h>
 

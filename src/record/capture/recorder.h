@@ -1,0 +1,74 @@
+/* recorder.h - the producer's side: what tap_recorder is, shared by recorder.c (life) and save.c (the capture path). */
+#ifndef TAP_RECORD_RECORDER_H
+#define TAP_RECORD_RECORDER_H
+
+#include "base/match.h"
+#include "record/native/attempt.h"
+#include "record/ring/journal.h"
+#include "record/layouts/naming.h"
+#include "record/ring/ring.h"
+#include "record/capture/sites.h"
+
+/* Everything that belongs to one process. A forked child makes its own and leaves its parent's alone. */
+typedef struct tap_session {
+    const tap_layout *layout;
+    tap_namer *namer;          /* seed layouts */
+    char *dir;                 /* absolute */
+    int32_t child;             /* pid of a forked child, else 0 */
+    tap_attempt_files files;   /* native */
+    tap_journal *journal;      /* seed layouts: made at the first loss */
+    bool has_ring;
+    tap_ring ring;
+    tap_sites sites;
+    pthread_mutex_t lock;      /* starting a writer */
+    char *command;             /* NULL: a thread is the writer */
+    _Atomic bool has_thread;
+    pthread_t thread;
+    int lock_fd;                   /* of the thread: the writer's lock */
+    _Atomic bool thread_failed;    /* it could not start */
+    _Atomic uint64_t dropped;      /* where there is no ring to count in */
+    _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */
+    uint64_t started_ns, start_progress, start_pause_ns; /* of the newest writer; doubles while they die at once */
+    _Atomic uint32_t errors_seen;
+    _Atomic uint64_t stalled_at;   /* progress at which the writer was given up on, + 1; 0: all is well */
+} tap_session;
+
+struct tap_recorder {
+    tap_options options;           /* strings owned */
+    char *strings;                 /* where they live */
+    tap_ranges steps;
+    _Atomic(tap_session *) session;
+    _Atomic uint32_t generation;   /* of forks, of the process the session belongs to */
+    _Atomic bool active;           /* a save is to do anything: not paused, frozen or filtered by step or rank */
+    _Atomic bool paused, bad_seen;
+    _Atomic int64_t frozen_after;  /* the last step to record; INT64_MAX: not frozen */
+    bool rank_wanted;
+    _Atomic int64_t step;
+    _Atomic uint64_t filtered;     /* by the rank, step and enabled filters: not in the ring's count */
+    _Atomic uint32_t opening;      /* the generation whose session was begun by some thread */
+    _Atomic bool ended;            /* closed, at exit without being freed: other threads may still save */
+    pthread_mutex_t error_lock;
+    tap_error error;
+    uint32_t told;                 /* TOLD_* bits: what was said once */
+    tap_recorder *next;            /* in the list of open recorders */
+};
+
+enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32 };
+
+/* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
+tap_session *tap__recorder_session(tap_recorder *rec);
+/* Would step be recorded? */
+bool tap__recorder_wants_step(const tap_recorder *rec, int64_t step);
+/* Remembers err and logs it, once per bit of `told` (0: always). */
+void tap__recorder_tell(tap_recorder *rec, uint32_t told, const tap_error *err);
+/* Passes on what the writer had to say. */
+void tap__recorder_hear(tap_recorder *rec, tap_session *session);
+/* Starts a new writer when the old one is gone. Cheap when called often. */
+void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now);
+
+/* save.c: LOST entries for what was dropped since the last time. */
+void tap__save_losses(tap_recorder *rec, tap_session *session);
+/* An entry without name or payload (STEP). */
+tap_status tap__save_mark(tap_recorder *rec, tap_session *session, tap_entry_type type, int64_t step);
+
+#endif

@@ -1,0 +1,193 @@
+/* spawn.c - starting the writer's process, and its first steps there: detach from everything of the producer's. */
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "record/drain/writer.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+extern volatile int tap__writer_stop;
+
+/* ------------------------------------------------------------------------------------------- in the producer */
+
+static bool is_command(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* Beside the library or program that holds this function: as built, as installed, as packed in a wheel. */
+static char *find_beside(void)
+{
+    static const char *const PLACES[] = {"tensortap", "_bin/tensortap", "../bin/tensortap", "../tensortap"};
+    Dl_info info;
+    char self[PATH_MAX];
+    if (!dladdr((const void *)(uintptr_t)&tap_version, &info) || !info.dli_fname || !realpath(info.dli_fname, self))
+        return NULL;
+    char *slash = strrchr(self, '/');
+    if (!slash)
+        return NULL;
+    *slash = 0;
+    for (size_t i = 0; i < sizeof PLACES / sizeof PLACES[0]; i++) {
+        char *path = tap__path_join(self, PLACES[i]);
+        if (path && is_command(path))
+            return path;
+        tap__free(path);
+    }
+    return NULL;
+}
+
+static char *find_in_path(void)
+{
+    const char *at = getenv("PATH");
+    while (at && *at) {
+        const char *colon = strchr(at, ':');
+        char *dir = tap__strndup(at, colon ? (size_t)(colon - at) : strlen(at));
+        char *path = dir && *dir ? tap__path_join(dir, "tensortap") : NULL;
+        tap__free(dir);
+        if (path && is_command(path))
+            return path;
+        tap__free(path);
+        at = colon ? colon + 1 : NULL;
+    }
+    return NULL;
+}
+
+char *tap__writer_find(const char *given)
+{
+    if (!given || !*given)
+        given = getenv("TENSORTAP_WRITER");
+    if (given && *given)
+        return tap__strdup(given);
+    char *found = find_beside();
+    return found ? found : find_in_path();
+}
+
+/* posix_spawn neither copies page tables nor runs the application's fork handlers. The child's standard streams are
+ * /dev/null from the first instruction on, so a pipe to `tee` ends when the producer does. */
+tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_error *err)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    char number[16];
+    snprintf(number, sizeof number, "%d", ring->fd);
+    char *argv[] = {(char *)(uintptr_t)"tensortap", (char *)(uintptr_t)"__writer", number, NULL};
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attr);
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    for (int fd = 0; fd < 3; fd++)
+        posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_adddup2(&files, ring->fd, ring->fd); /* inherited although it is close-on-exec */
+    pid_t pid;
+    int failed = posix_spawn(&pid, command, &files, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    if (failed) {
+        errno = failed;
+        return tap_fail_errno(err, TAP_E_IO, "cannot start the writer %s", command);
+    }
+    /* it forks and leaves at once: nobody's wait() ever meets the real writer */
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return TAP_OK; /* the application reaps every child itself */
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return tap_fail(err, TAP_E_IO, "the writer %s did not start (status 0x%x); run it with: tensortap version",
+                        command, (unsigned)status);
+    return TAP_OK;
+}
+
+/* --------------------------------------------------------------------------------------------- in the writer */
+
+static void close_all_but(int keep)
+{
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, keep + 1, ~0u, 0) == 0 && (keep <= 3 || syscall(SYS_close_range, 3, keep - 1, 0) == 0))
+        return;
+#endif
+    DIR *dir = opendir("/proc/self/fd");
+    if (!dir)
+        return;
+    for (struct dirent *item; (item = readdir(dir));) {
+        int fd = atoi(item->d_name);
+        if (fd > 2 && fd != keep && fd != dirfd(dir))
+            close(fd);
+    }
+    closedir(dir);
+}
+
+static void on_term(int signal_number)
+{
+    (void)signal_number;
+    tap__writer_stop = 1;
+}
+
+static void set_signals(void)
+{
+    static const int IGNORED[] = {SIGINT, SIGHUP, SIGPIPE, SIGQUIT, SIGTSTP, SIGXFSZ};
+    struct sigaction action = {.sa_handler = SIG_IGN};
+    for (size_t i = 0; i < sizeof IGNORED / sizeof IGNORED[0]; i++)
+        sigaction(IGNORED[i], &action, NULL);
+    action.sa_handler = on_term;
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* The trainer may be pinned to cores that it wants for itself. */
+static void reset_affinity(void)
+{
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof all);
+    sched_setaffinity(0, sizeof all, &all);
+}
+
+int tap_writer_main(int ring_fd)
+{
+    close_all_but(ring_fd);
+    setsid();
+    set_signals();
+    reset_affinity();
+    if (chdir("/") != 0)
+        return 1;
+    pid_t pid = fork();
+    if (pid < 0)
+        return 1;
+    if (pid > 0)
+        _exit(0);
+    tap_ring ring;
+    int lock_fd = -1;
+    if (tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
+        return 1;
+    if (!tap__ring_take_lock(&ring, &lock_fd))
+        return 0; /* another writer is at work */
+    tap_error err;
+    tap_status status = tap__writer_run(&ring, TAP_WRITER_PROCESS, &err);
+    if (status != TAP_OK) {
+        snprintf(ring.header->error_text, sizeof ring.header->error_text, "%.*s",
+                 (int)sizeof ring.header->error_text - 1, err.message);
+        atomic_fetch_add(&ring.header->error_count, 1);
+        tap__ring_publish_tail(&ring, atomic_load(&ring.header->tail_seq), atomic_load(&ring.header->tail_pos));
+    }
+    if (lock_fd >= 0)
+        close(lock_fd);
+    return status == TAP_OK ? 0 : 1;
+}

@@ -1,0 +1,285 @@
+/* writer.c - the loop that drains a ring into files until its producer ends. */
+#include "record/drain/writer.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "record/layouts/filesink.h"
+#include "record/native/seglog.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Data rests in the ring no longer than this; also how soon a producer's death is noticed. */
+#define SLEEP_MS 100
+
+typedef struct writer {
+    tap_ring *ring;
+    tap_ring_header *h;
+    tap_writer_mode mode;
+    bool native, open;
+    tap_seglog log;       /* native */
+    tap_filesink sink;    /* every other layout */
+    int pidfd;            /* of the producer, -1: look at /proc */
+} writer;
+
+/* Set by SIGTERM: write what is there and leave; the producer starts another writer when it needs one. */
+volatile int tap__writer_stop;
+
+static bool producer_is_dead(const writer *w)
+{
+    const tap_ring_config *c = &w->h->config;
+    if (w->mode == TAP_WRITER_THREAD)
+        return false;
+    if (w->mode == TAP_WRITER_RECOVER)
+        return true;
+    if (w->pidfd >= 0) {
+        struct pollfd fd = {w->pidfd, POLLIN, 0};
+        return poll(&fd, 1, 0) > 0;
+    }
+    return tap__process_start(c->pid) != c->pid_start;
+}
+
+static void watch_producer(writer *w)
+{
+    const tap_ring_config *c = &w->h->config;
+    w->pidfd = -1;
+    if (w->mode != TAP_WRITER_PROCESS)
+        return;
+#ifdef SYS_pidfd_open
+    w->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+#endif
+    /* the number may already belong to somebody else */
+    if (w->pidfd >= 0 && tap__process_start(c->pid) != c->pid_start) {
+        close(w->pidfd);
+        w->pidfd = -1;
+    }
+}
+
+static void take(writer *w, const tap_ring_desc *desc)
+{
+    if (w->native)
+        tap__seglog_take(&w->log, desc);
+    else
+        tap__filesink_take(&w->sink, desc);
+}
+
+static void publish(writer *w)
+{
+    if (w->native)
+        tap__seglog_publish(&w->log);
+    else
+        tap__filesink_publish(&w->sink);
+}
+
+static void tail(const writer *w, uint64_t *seq, uint64_t *pos)
+{
+    *seq = w->native ? w->log.at.tail_seq : w->sink.tail_seq;
+    *pos = w->native ? w->log.at.tail_pos : w->sink.tail_pos;
+}
+
+/* A damaged program may have written over its ring: a range is followed only where it can be one. */
+static bool is_range(const writer *w, const tap_ring_desc *desc, uint64_t pos)
+{
+    return desc->pos == pos && desc->bytes && desc->bytes % TAP_ENTRY_ALIGN == 0 && desc->bytes <= w->ring->mask + 1;
+}
+
+/* The next descriptor that was filled in, before `head`, and begins behind pos: *seq, *pos. False: there is none. */
+static bool next_filled(const writer *w, uint64_t head, uint64_t *seq, uint64_t *pos)
+{
+    for (uint64_t at = *seq + 1; at < head; at++) {
+        const tap_ring_desc *next = tap__ring_desc(w->ring, at);
+        bool filled = tap__ring_is(next, at, TAP_RING_RESERVED) || tap__ring_is(next, at, TAP_RING_COMMITTED);
+        if (filled && next->pos > *pos && next->pos - *pos <= w->ring->mask + 1) {
+            *seq = at;
+            *pos = next->pos;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gives up everything from the tail to (seq_end, pos_end). */
+static void skip(writer *w, uint64_t seq_end, uint64_t pos_end)
+{
+    if (w->native)
+        tap__seglog_take_torn(&w->log, seq_end, pos_end);
+    else
+        tap__filesink_skip(&w->sink, seq_end, pos_end);
+}
+
+/* Takes everything committed, in order. True when something was there. */
+static bool drain(writer *w)
+{
+    bool any = false;
+    uint64_t seq, pos;
+    for (;; any = true) {
+        tail(w, &seq, &pos);
+        const tap_ring_desc *desc = tap__ring_desc(w->ring, seq);
+        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED))
+            break;
+        uint64_t end_seq = seq, end_pos = pos;
+        if (is_range(w, desc, pos))
+            take(w, desc);
+        else if (next_filled(w, seq + 2, &end_seq, &end_pos))
+            skip(w, end_seq, end_pos);
+        else
+            break; /* its size is known when its neighbour comes, or its owner is dead */
+        if (w->native ? tap__seglog_due(&w->log) : true)
+            publish(w);
+    }
+    if (any)
+        publish(w);
+    return any;
+}
+
+/* The producer is dead: what it had reserved and not committed will never be. Its extent is known from the next
+ * descriptor that was filled in, or from the head. */
+static void drain_dead(writer *w)
+{
+    uint64_t head = tap__ring_head_seq(w->ring), head_pos = atomic_load(&w->h->tail_pos) + tap__ring_used(w->ring);
+    for (;;) {
+        drain(w);
+        uint64_t seq, pos;
+        tail(w, &seq, &pos);
+        if (seq >= head)
+            break;
+        if (head_pos - pos > w->ring->mask + 1 || head - seq > w->ring->desc_mask + 1) {
+            tap__ring_report(w->ring, tap_text("the ring is damaged: what was in it is lost"));
+            atomic_fetch_add(&w->h->dropped, 1);
+            break;
+        }
+        const tap_ring_desc *own = tap__ring_desc(w->ring, seq);
+        bool reserved = tap__ring_is(own, seq, TAP_RING_RESERVED) && is_range(w, own, pos);
+        uint64_t end_seq = seq, end_pos = pos;
+        if (reserved && own->bytes <= head_pos - pos) {
+            end_seq = seq + 1;
+            end_pos = pos + own->bytes;
+        } else if (!next_filled(w, head, &end_seq, &end_pos) || end_pos > head_pos) {
+            end_seq = head;
+            end_pos = head_pos;
+        }
+        if (w->native && reserved && own->piece)
+            tap__seglog_take(&w->log, &(tap_ring_desc){.bytes = end_pos - pos, .piece = 1, .slot = own->slot});
+        else
+            skip(w, end_seq, end_pos);
+        publish(w);
+    }
+}
+
+static void serve_flush(writer *w)
+{
+    uint64_t want = atomic_load(&w->h->flush_want), seq, pos;
+    tail(w, &seq, &pos);
+    if (want <= atomic_load(&w->h->flush_done) || seq < want)
+        return;
+    if (w->native && w->h->config.durability >= TAP_DURABLE_FLUSH)
+        tap__seglog_sync(&w->log);
+    if (!w->native)
+        tap__filesink_flush(&w->sink, true);
+    atomic_store(&w->h->flush_done, want);
+    tap__ring_publish_tail(w->ring, seq, pos);
+}
+
+static tap_status writer_open(writer *w, tap_error *err)
+{
+    const tap_layout *layout = tap__layout_find(w->h->config.layout);
+    if (!layout)
+        return tap_fail(err, TAP_E_INVALID, "layout \"%s\" is not known", w->h->config.layout);
+    w->native = layout->native;
+    return w->native ? tap__seglog_open(&w->log, w->ring, err) : tap__filesink_open(&w->sink, w->ring, layout, err);
+}
+
+/* A ring kept as a file has nothing more to say once its attempt is finished. */
+static void remove_ring_file(const writer *w)
+{
+    if (!w->native || !w->h->config.file_ring || w->mode == TAP_WRITER_RECOVER)
+        return;
+    char *path = tap__attempt_path(&w->log.files, ".ring");
+    if (path)
+        unlink(path);
+    tap__free(path);
+}
+
+static void writer_close(writer *w)
+{
+    if (w->open && w->native)
+        tap__seglog_close(&w->log);
+    else if (w->open)
+        tap__filesink_close(&w->sink);
+    w->open = false;
+}
+
+/* Nothing is held any more when the producer hears of it: a recording whose end could not be written must not look as if
+ * it were still being made. */
+static void writer_finish(writer *w, const char *ended)
+{
+    if (w->native)
+        tap__seglog_finish(&w->log, ended);
+    else
+        tap__filesink_finish(&w->sink);
+    remove_ring_file(w);
+    uint64_t seq, pos;
+    tail(w, &seq, &pos);
+    writer_close(w);
+    atomic_store(&w->h->flush_done, UINT64_MAX);
+    atomic_store(&w->h->finished, 1);
+    tap__ring_publish_tail(w->ring, seq, pos);
+}
+
+/* One round; true when the recording is over. */
+static bool writer_round(writer *w)
+{
+    uint32_t seen = atomic_load(&w->h->wake_futex);
+    bool closed = atomic_load(&w->h->closed); /* read before draining: nothing comes after it */
+    bool any = drain(w);
+    serve_flush(w);
+    uint64_t seq, pos;
+    tail(w, &seq, &pos);
+    if (closed && seq == tap__ring_head_seq(w->ring)) {
+        writer_finish(w, "closed");
+        return true;
+    }
+    if (!any && producer_is_dead(w)) {
+        drain_dead(w);
+        writer_finish(w, atomic_load(&w->h->closed) ? "closed" : "killed");
+        return true;
+    }
+    if (tap__writer_stop)
+        return true;
+    if (w->native)
+        tap__seglog_check_space(&w->log, tap__monotonic_ns());
+    else
+        tap__filesink_flush(&w->sink, false);
+    tap__ring_sleep(w->ring, seen, SLEEP_MS);
+    return false;
+}
+
+tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err)
+{
+    writer *w = tap__calloc(1, sizeof *w);
+    if (!w)
+        return tap_fail_nomem(err);
+    w->ring = ring;
+    w->h = ring->header;
+    w->mode = mode;
+    watch_producer(w);
+    tap_status status = writer_open(w, err);
+    if (status == TAP_OK) {
+        atomic_store(&w->h->writer_pid, mode == TAP_WRITER_THREAD ? 0 : (int32_t)getpid());
+        atomic_fetch_add(&w->h->starts, 1);
+        tap__ring_publish_tail(ring, atomic_load(&w->h->tail_seq), atomic_load(&w->h->tail_pos));
+        w->open = true;
+        while (!writer_round(w))
+            ;
+        writer_close(w);
+    }
+    if (w->pidfd >= 0)
+        close(w->pidfd);
+    tap__free(w);
+    return status;
+}

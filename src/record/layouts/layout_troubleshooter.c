@@ -1,0 +1,73 @@
+/* layout_troubleshooter.c - files as troubleshooter.save and save_grad leave them: <id>_<name>[.<path>]_<suffix>.npy in
+ * the directory the name has, id counting all of a process's files from 0. */
+#include "record/layouts/naming.h"
+#include "record/layouts/layout_files.h"
+
+#include "base/status.h"
+
+#include <stdio.h>
+#include <string.h>
+
+tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err)
+{
+    if (!tap__leaf_has_file(namer, leaf, true))
+        return TAP_OK;
+    const char *file;
+    size_t len;
+    TAP_TRY(tap__user_path(&namer->options, leaf->name, out, &file, &len, err));
+    if (len >= 4 && memcmp(file + len - 4, ".npy", 4) == 0)
+        len -= 4;
+    char prefix[32], process[48];
+    /* rank 0 keeps the names scripts look for */
+    tap__process_part(&namer->options, namer->options.rank > 0, process, sizeof process);
+    /* a caller that writes to several directories, each with its own recorder, counts itself */
+    uint64_t id = leaf->info->has_call ? leaf->call : namer->next_id++;
+    snprintf(prefix, sizeof prefix, "%llu_", (unsigned long long)id);
+    tap_strbuf *suffix = &namer->scratch;
+    if (leaf->info->suffix && leaf->info->suffix[0]) {
+        tap__strbuf_char(suffix, '_');
+        tap__name_escape(suffix, leaf->info->suffix, strlen(leaf->info->suffix), 64);
+    }
+    tap__strbuf_str(suffix, process);
+    tap__strbuf_str(suffix, ".npy");
+    if (!suffix->failed)
+        tap__component(out, prefix, file, len, "", leaf->path, leaf->path_len, suffix->text);
+    return TAP_OK;
+}
+
+/* <id>_<name>[_backward].npy, as the seed has it, or <name>[_backward]_<dtype>_<id>.npy, as version 1.0.19 writes. */
+static bool parse(const char *whole, const char *relative, tap_found *found)
+{
+    (void)whole;
+    const char *end = relative + strlen(relative);
+    const char *slash = strrchr(relative, '/'), *file = slash ? slash + 1 : relative;
+    if (!tap__strip(file, &end, ".npy"))
+        return false;
+    const char *name = file + strspn(file, "0123456789");
+    uint64_t id;
+    if (name > file && *name == '_' && tap__parse_number(file, name, "", &id)) {
+        name++;
+        tap__strip_process(name, &end, found);
+    } else {
+        name = file;
+        if (!tap__parse_typed(file, end, &end, &id))
+            return false;
+    }
+    if (tap__strip(name, &end, "_backward"))
+        found->kind = TAP_KIND_GRAD;
+    found->order[0] = id;
+    found->number_calls = true;
+    tap__name_unescape(&found->name, relative, (size_t)(file - relative));
+    tap__name_unescape(&found->name, name, (size_t)(end - name));
+    return true;
+}
+
+bool tap__troubleshooter_detect(const char *path)
+{
+    return tap__tree_detect(path, 2, parse);
+}
+
+tap_status tap__troubleshooter_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+{
+    return tap__tree_read(path, 16, parse, add, user, err);
+}

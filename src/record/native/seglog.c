@@ -1,0 +1,692 @@
+/* seglog.c - ring entries into segment files, with every way a disk can say no. */
+#include "record/native/seglog.h"
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Written in one go: large enough for the disk, small enough that producers get room back soon. */
+#define SPAN_BYTES (4u << 20)
+/* How often the free space is asked for. */
+#define SPACE_NS 1000000000ull
+#define SPACE_BYTES (64u << 20)
+
+static const tap_ring_config *config(const tap_seglog *log)
+{
+    return &log->ring->header->config;
+}
+
+static uint64_t file_offset(const tap_seglog *log, uint64_t pos)
+{
+    return pos + log->at.base;
+}
+
+/* ----------------------------------------------------------------------------------------------------- segments */
+
+/* After a failure the disk may have forgotten what it took: no later success makes that good. */
+static void sync_one(tap_seglog *log, tap_segment *segment)
+{
+    int failed = tap__segment_sync(segment);
+    if (!failed)
+        return;
+    char message[480];
+    snprintf(message, sizeof message, tap_text("%.300s: the disk did not keep what was written: %.80s"), log->files.dir,
+             strerror(failed));
+    atomic_store(&log->ring->header->sync_errno, failed);
+    tap__ring_report(log->ring, message);
+}
+
+void tap__seglog_sync(tap_seglog *log)
+{
+    sync_one(log, &log->segment);
+    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
+        sync_one(log, &log->extents[i]);
+}
+
+/* A file that is let go is synced no more by a later flush. */
+static void segment_leave(tap_seglog *log, tap_segment *segment)
+{
+    if (config(log)->durability >= TAP_DURABLE_FLUSH)
+        sync_one(log, segment);
+    tap__segment_close(segment);
+}
+
+static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, uint64_t seq, tap_error *err)
+{
+    const tap_ring_config *c = config(log);
+    tap_segment_header header = {.magic = TAP_SEGMENT_MAGIC, .version = 1, .header_bytes = TAP_PAGE};
+    header.first_entry = TAP_PAGE + pos % TAP_PAGE;
+    header.first_seq = seq;
+    header.segment = number;
+    header.rank = c->rank;
+    header.attempt = c->attempt;
+    header.child = c->child;
+    header.pid = c->pid;
+    header.world_size = c->world_size;
+    header.started_ns = tap__wall_ns();
+    gethostname(header.host, sizeof header.host - 1);
+    tap_segment next = TAP_SEGMENT_CLOSED;
+    TAP_TRY(tap__segment_create(&next, &log->files, &header, err));
+    if (c->durability >= TAP_DURABLE_FLUSH)
+        tap__segment_sync_name(&next);
+    segment_leave(log, &log->segment);
+    log->segment = next;
+    log->at.segment = number;
+    log->at.segment_end = header.first_entry;
+    log->at.base = header.first_entry - pos;
+    log->at.on_disk += header.first_entry;
+    return TAP_OK;
+}
+
+/* Brings attempt<A>.json up to date; ended "" while it goes on. */
+static void write_info(tap_seglog *log, const char *ended, bool indexed)
+{
+    tap_ring_header *h = log->ring->header;
+    tap_attempt_info info;
+    tap_error err;
+    if (tap__attempt_read(&log->files, &info, NULL) != TAP_OK) {
+        memset(&info, 0, sizeof info);
+        info.pid = config(log)->pid;
+        info.world_size = config(log)->world_size;
+    }
+    snprintf(info.ended, sizeof info.ended, "%s", ended);
+    info.ended_ns = *ended ? tap__wall_ns() : 0;
+    info.entries = log->at.tail_seq - log->at.absent;
+    info.records = log->at.records;
+    info.bytes = log->at.bytes;
+    info.filtered = atomic_load(&h->filtered);
+    info.stats_only = log->at.stats_only;
+    info.dropped = atomic_load(&h->dropped);
+    uint64_t named = atomic_load(&h->named);
+    info.not_named = info.dropped > named ? info.dropped - named : 0;
+    info.torn = log->at.torn;
+    info.first_segment = log->at.first_segment;
+    info.segments = log->at.segment + 1 - log->at.first_segment;
+    info.indexed = indexed;
+    if (tap__attempt_write(&log->files, &info, &err) != TAP_OK)
+        tap__ring_report(log->ring, err.message);
+}
+
+/* Deletes the segments of all but the last `last` steps. Only steps with records count: a recording that was frozen or
+ * paused keeps what it has, however long the program goes on. */
+static void segments_expire(tap_seglog *log)
+{
+    uint64_t keep = (uint64_t)config(log)->last + 1; /* the newest has only begun */
+    if (log->mark_count <= keep)
+        return;
+    size_t gone = log->mark_count - (size_t)keep;
+    uint32_t first = log->marks[gone], old = log->at.first_segment;
+    log->at.first_segment = first;
+    if (first != old)
+        write_info(log, "", false); /* before they go: a missing segment is a loss, an expired one is not */
+    for (uint32_t s = old; s < first; s++) {
+        char *path = tap__segment_path(&log->files, s);
+        struct stat st;
+        if (path && stat(path, &st) == 0 && unlink(path) == 0)
+            log->at.on_disk -= (uint64_t)st.st_size < log->at.on_disk ? (uint64_t)st.st_size : log->at.on_disk;
+        tap__free(path);
+        if (log->index && tap__index_drop_segment(log->index, s, NULL) != TAP_OK) {
+            tap__index_discard(log->index);
+            log->index = NULL;
+        }
+    }
+    memmove(log->marks, log->marks + gone, (log->mark_count - gone) * sizeof *log->marks);
+    log->mark_count -= gone;
+}
+
+static void step_mark(tap_seglog *log)
+{
+    log->step_has_records = false;
+    uint32_t *grown = tap__resize(log->marks, log->mark_count + 1, sizeof *grown);
+    if (!grown)
+        return; /* the segment is kept longer than asked */
+    log->marks = grown;
+    log->marks[log->mark_count++] = log->at.segment;
+    segments_expire(log);
+}
+
+/* -------------------------------------------------------------------------------------------------------- writing */
+
+/* count: sequence numbers it stands for; 0 for mere filling. */
+static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t count, uint64_t length)
+{
+    memset(entry, 0, sizeof *entry);
+    entry->magic = TAP_ENTRY_MAGIC;
+    entry->version = 1;
+    entry->type = TAP_ENTRY_SKIP;
+    entry->seq = seq;
+    entry->count = count;
+    entry->length = length;
+    tap__entry_seal(entry, entry + 1);
+}
+
+/* Writes the numbers that left no entry before this one into it. */
+static void settle_absent(tap_seglog *log, tap_entry *entry)
+{
+    if (entry->absent == log->at.absent)
+        return; /* compared, since a writer before us may have settled it otherwise */
+    entry->absent = log->at.absent;
+    tap__entry_seal(entry, entry + 1);
+    log->at.absent = 0;
+}
+
+/* Writes at offset of the current segment and moves its end; a gap before it becomes a SKIP entry. 0 or errno. */
+static int log_write(tap_seglog *log, const void *bytes, uint64_t len, uint64_t offset, uint64_t seq)
+{
+    int failed = 0;
+    if (offset > log->at.segment_end) {
+        tap_entry skip;
+        seal_skip(&skip, seq, 0, offset - log->at.segment_end);
+        failed = tap__segment_write(&log->segment, &skip, sizeof skip, log->at.segment_end);
+    }
+    if (!failed)
+        failed = tap__segment_write(&log->segment, bytes, len, offset);
+    if (failed) {
+        tap__segment_cut(&log->segment, log->at.segment_end); /* a part of it may have been written */
+        return failed;
+    }
+    log->at.on_disk += offset + len - log->at.segment_end;
+    log->at.segment_end = offset + len;
+    log->at.written += len;
+    log->free_bytes -= len < log->free_bytes ? len : log->free_bytes;
+    atomic_fetch_add_explicit(&log->ring->header->written_bytes, len, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
+    return 0;
+}
+
+static void index_add(tap_seglog *log, const tap_entry *entry, uint64_t offset)
+{
+    if (log->index && tap__index_add(log->index, entry, log->at.segment, offset, NULL) != TAP_OK) {
+        tap__index_discard(log->index);
+        log->index = NULL; /* built from the segments at the end */
+    }
+}
+
+static void count_entry(tap_seglog *log, const tap_entry *entry)
+{
+    bool big = entry->type == TAP_ENTRY_BIG;
+    if (entry->type == TAP_ENTRY_DATA || big) {
+        log->at.records++;
+        log->at.bytes += entry->payload_bytes;
+        log->at.torn += entry->state == TAP_RECORD_TORN;
+        log->at.stats_only += entry->state == TAP_RECORD_STATS_ONLY;
+    }
+}
+
+/* --------------------------------------------------------------------------------------- when the disk says no */
+
+static void degrade(tap_seglog *log, tap_reason reason, int failed)
+{
+    tap_ring_header *h = log->ring->header;
+    if (atomic_exchange(&h->degraded, (uint32_t)reason) == (uint32_t)reason)
+        return;
+    char message[480];
+    if (reason == TAP_REASON_MAX_BYTES)
+        snprintf(message, sizeof message, tap_text("%.300s: max_bytes is reached; from here on only statistics are kept"),
+                 log->files.dir);
+    else if (reason == TAP_REASON_DISK_FULL)
+        snprintf(message, sizeof message,
+                 tap_text("%.300s: the disk is full; only statistics are kept until there is room"), log->files.dir);
+    else
+        snprintf(message, sizeof message, tap_text("%.300s: cannot write: %.80s; values are being lost"),
+                 log->files.dir, strerror(failed));
+    tap__ring_report(log->ring, message);
+}
+
+static tap_reason reason_of(int failed)
+{
+    return failed == ENOSPC || failed == EDQUOT ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR;
+}
+
+static uint64_t disk_free(const tap_seglog *log, uint64_t *total)
+{
+    struct statvfs fs;
+    if (statvfs(log->files.dir, &fs) != 0)
+        return *total = 0;
+    *total = (uint64_t)fs.f_blocks * fs.f_frsize;
+    return (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+static void ask_space(tap_seglog *log, uint64_t now_ns)
+{
+    uint64_t total;
+    log->free_bytes = disk_free(log, &total);
+    log->free_asked_ns = now_ns;
+    uint64_t most = total / 20;
+    log->reserve = config(log)->reserve_bytes < most ? config(log)->reserve_bytes : most;
+}
+
+/* May payload bytes be written now? 0, or why not. */
+static tap_reason space_for(tap_seglog *log, uint64_t bytes)
+{
+    uint64_t max = config(log)->max_bytes;
+    if (max && log->at.on_disk + bytes > max)
+        return TAP_REASON_MAX_BYTES;
+    uint64_t now = tap__monotonic_ns();
+    if (now - log->free_asked_ns > SPACE_NS || log->free_bytes < SPACE_BYTES + log->reserve + bytes)
+        if (now - log->free_asked_ns > SPACE_NS / 50)
+            ask_space(log, now);
+    return log->free_bytes < log->reserve + bytes ? TAP_REASON_DISK_FULL : TAP_REASON_NONE;
+}
+
+void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns)
+{
+    tap_ring_header *h = log->ring->header;
+    uint32_t why = atomic_load(&h->degraded);
+    if (!why || now_ns - log->free_asked_ns < SPACE_NS)
+        return;
+    ask_space(log, now_ns);
+    uint64_t max = config(log)->max_bytes;
+    bool below_max = !max || log->at.on_disk < max - max / 4; /* again so once old steps are deleted */
+    if (below_max && log->free_bytes > log->reserve + log->reserve / 2 + SPAN_BYTES) {
+        atomic_store(&h->degraded, 0);
+        tap__ring_report(log->ring, tap_text("there is room on the disk again: whole tensors are kept"));
+    }
+}
+
+static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason reason)
+{
+    tap_meta meta;
+    if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
+        return;
+    log->at.absent += 1 + entry->absent;
+    char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
+    if (name && (entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG))
+        tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
+    if (name && entry->type == TAP_ENTRY_LOST)
+        tap__journal_add(log->journal, name, entry->step, (tap_reason)entry->reason, entry->count, entry->ref);
+    tap__free(name);
+}
+
+/* An entry without its bytes, in memory of its own, at the end of the log. */
+static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_reason reason)
+{
+    uint64_t head = sizeof *entry + (uint64_t)entry->meta_bytes, length = tap__round_up(head, TAP_ENTRY_ALIGN);
+    tap_entry *copy = tap__calloc(1, length);
+    if (!copy) {
+        journal_entry(log, entry, TAP_REASON_NO_MEMORY);
+        return;
+    }
+    memcpy(copy, entry, head);
+    copy->absent += log->at.absent;
+    copy->length = length;
+    if (copy->payload_bytes) {
+        copy->payload_offset = copy->payload_bytes = 0;
+        copy->state = tap__reason_is_rule(reason) ? TAP_RECORD_RULE : TAP_RECORD_STATS_ONLY;
+        copy->reason = (uint8_t)reason;
+    }
+    tap__entry_seal(copy, copy + 1);
+    uint64_t offset = log->at.segment_end;
+    int failed = log_write(log, copy, length, offset, entry->seq);
+    if (failed) {
+        journal_entry(log, entry, reason_of(failed));
+    } else {
+        log->at.absent = 0;
+        index_add(log, copy, offset);
+        count_entry(log, copy);
+    }
+    tap__free(copy);
+}
+
+/* A damaged process may have written over its ring: what does not hold together is given up, never followed. */
+static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
+{
+    if (bytes < sizeof *entry || entry->magic != TAP_ENTRY_MAGIC || entry->version != 1 || entry->meta_bytes % 8 ||
+        sizeof *entry + (uint64_t)entry->meta_bytes > bytes)
+        return false;
+    if (entry->type == TAP_ENTRY_BIG)
+        return entry->payload_offset == bytes && entry->length >= bytes && entry->length <= INT64_MAX / 2 &&
+               entry->length % TAP_PAGE == bytes % TAP_PAGE && entry->payload_bytes <= entry->length - bytes;
+    return entry->length == bytes && entry->payload_offset <= bytes &&
+           entry->payload_bytes <= bytes - entry->payload_offset;
+}
+
+/* The entry at pos of a span that was looked at when it was taken; NULL where it has been written over since. */
+static const tap_entry *span_entry(const tap_seglog *log, uint64_t pos, uint64_t end)
+{
+    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
+    return entry->length <= end - pos && entry_is_sane(entry, entry->length) ? entry : NULL;
+}
+
+/* The entries of [from, to) one by one without their bytes; behind them the stream goes on at the next fitting place. */
+static void emit_span_without_payload(tap_seglog *log, uint64_t from, uint64_t to, tap_reason reason)
+{
+    const tap_entry *entry;
+    for (uint64_t pos = from; pos < to && (entry = span_entry(log, pos, to));) {
+        uint64_t length = entry->length;
+        if (entry->type == TAP_ENTRY_SKIP)
+            log->at.absent += entry->count + entry->absent;
+        else
+            emit_without_payload(log, entry, reason);
+        pos += length;
+    }
+    if (log->journal)
+        tap__journal_sync(log->journal);
+    uint64_t end = log->at.segment_end, gap = (to - end) % TAP_PAGE;
+    if (gap && gap < sizeof(tap_entry))
+        gap += TAP_PAGE;
+    log->at.base = end + gap - to;
+}
+
+/* --------------------------------------------------------------------------------------------------------- taking */
+
+static uint64_t span_bytes(const tap_seglog *log)
+{
+    return log->at.tail_pos - log->span_pos;
+}
+
+bool tap__seglog_due(const tap_seglog *log)
+{
+    uint64_t unpublished = log->at.tail_pos - atomic_load_explicit(&log->ring->header->tail_pos, memory_order_relaxed);
+    uint64_t quarter = (log->ring->mask + 1) / 4;
+    return unpublished >= (quarter < SPAN_BYTES ? quarter : SPAN_BYTES);
+}
+
+/* Indexes and counts the entries that were just written as they are. */
+static void span_account(tap_seglog *log)
+{
+    const tap_entry *entry;
+    for (uint64_t pos = log->span_pos; pos < log->at.tail_pos && (entry = span_entry(log, pos, log->at.tail_pos));) {
+        index_add(log, entry, file_offset(log, pos));
+        count_entry(log, entry);
+        pos += entry->length;
+    }
+}
+
+static void span_write(tap_seglog *log)
+{
+    uint64_t bytes = span_bytes(log);
+    if (!bytes)
+        return;
+    tap_reason reason = log->segment.fd < 0 ? TAP_REASON_DISK_ERROR : space_for(log, bytes);
+    int failed = 0;
+    if (reason == TAP_REASON_NONE) {
+        failed = log_write(log, tap__ring_at(log->ring, log->span_pos), bytes, file_offset(log, log->span_pos),
+                           log->span_seq);
+        if (!failed)
+            span_account(log);
+        else
+            reason = reason_of(failed);
+    }
+    if (reason != TAP_REASON_NONE) {
+        degrade(log, reason, failed);
+        emit_span_without_payload(log, log->span_pos, log->at.tail_pos, reason);
+    }
+    log->span_pos = log->at.tail_pos;
+    log->span_seq = log->at.tail_seq;
+}
+
+void tap__seglog_publish(tap_seglog *log)
+{
+    span_write(log);
+    tap_ring_header *h = log->ring->header;
+    uint32_t other = !atomic_load_explicit(&h->checkpoint_valid, memory_order_relaxed);
+    h->checkpoint[other] = log->at;
+    atomic_store_explicit(&h->checkpoint_valid, other, memory_order_release);
+    tap__ring_publish_tail(log->ring, log->at.tail_seq, log->at.tail_pos);
+}
+
+static void tail_move(tap_seglog *log, uint64_t seq, uint64_t pos)
+{
+    log->at.tail_seq = seq;
+    log->at.tail_pos = pos;
+}
+
+static void maybe_new_segment(tap_seglog *log, uint64_t pos, uint64_t seq, uint64_t bytes)
+{
+    uint64_t end = file_offset(log, pos);
+    if (end <= TAP_PAGE * 2 || end + bytes <= config(log)->segment_bytes)
+        return;
+    span_write(log);
+    segment_start(log, log->at.segment + 1, pos, seq, NULL); /* on failure the old one grows on */
+}
+
+static void take_big(tap_seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
+{
+    tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
+    segment_leave(log, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
+    span_write(log);
+    uint64_t pos = desc->pos, bytes = desc->bytes;
+    *big = (tap_ring_big){seq, 0, entry->payload_bytes, log->at.segment, 0};
+    tap_reason reason = space_for(log, entry->length);
+    int failed = 0;
+    if (reason == TAP_REASON_NONE) {
+        failed = log_write(log, entry, bytes, file_offset(log, pos), seq);
+        if (failed)
+            reason = reason_of(failed);
+    }
+    tail_move(log, seq + 1, pos + bytes);
+    if (reason == TAP_REASON_NONE) {
+        uint64_t start = file_offset(log, pos);
+        big->offset = start + entry->payload_offset;
+        index_add(log, entry, start);
+        count_entry(log, entry);
+        log->at.on_disk += entry->length - bytes;
+        log->at.segment_end = start + entry->length;
+        log->at.base = log->at.segment_end - log->at.tail_pos;
+    } else {
+        degrade(log, reason, failed);
+        big->discard = (uint32_t)reason;
+        emit_without_payload(log, entry, reason);
+        emit_span_without_payload(log, log->at.tail_pos, log->at.tail_pos, reason);
+    }
+    log->span_pos = log->at.tail_pos;
+    log->span_seq = log->at.tail_seq;
+}
+
+static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big *big, tap_segment *extent)
+{
+    int failed = 0;
+    if (extent->fd < 0 && tap__segment_reopen(extent, &log->files, big->segment, NULL) != TAP_OK)
+        failed = EIO;
+    uint64_t bytes = desc->piece_bytes;
+    /* whole pages keep the write direct; the extent has room for them */
+    if (desc->piece_offset + bytes == big->bytes)
+        bytes = tap__round_up(bytes, TAP_PAGE);
+    if (!failed)
+        failed = tap__segment_write(extent, tap__ring_at(log->ring, desc->piece_pos), bytes,
+                                    big->offset + desc->piece_offset);
+    if (failed) {
+        degrade(log, reason_of(failed), failed);
+        big->discard = (uint32_t)reason_of(failed);
+        return;
+    }
+    log->at.written += bytes;
+    log->free_bytes -= bytes < log->free_bytes ? bytes : log->free_bytes;
+    atomic_fetch_add_explicit(&log->ring->header->written_bytes, bytes, memory_order_relaxed);
+}
+
+/* A piece whose owner died before it was filled has no bytes. */
+static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
+{
+    tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
+    span_write(log);
+    bool inside = desc->piece_offset <= big->bytes && desc->piece_bytes <= big->bytes - desc->piece_offset &&
+                  desc->piece_bytes <= desc->bytes && desc->piece_pos - desc->pos <= desc->bytes - desc->piece_bytes;
+    bool wanted = desc->piece_bytes && !big->discard;
+    if (wanted && big->segment < log->at.first_segment)
+        big->discard = TAP_REASON_LAST_N; /* its beginning is already deleted */
+    else if (wanted && !inside)
+        big->discard = TAP_REASON_BAD_VALUE;
+    else if (wanted)
+        piece_write(log, desc, big, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
+    atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
+    /* the piece leaves no trace in the log: what follows goes on at the same place in the file */
+    log->at.base -= desc->bytes;
+    log->at.absent++;
+    tail_move(log, seq + 1, desc->pos + desc->bytes);
+    log->span_pos = log->at.tail_pos;
+    log->span_seq = log->at.tail_seq;
+}
+
+static void take_trailer(tap_seglog *log, const tap_ring_desc *desc, tap_entry *entry)
+{
+    uint32_t slot = desc->slot % TAP_RING_BIG_SLOTS;
+    const tap_ring_big *big = &log->at.big[slot];
+    if (big->discard) {
+        entry->state = tap__reason_is_rule((tap_reason)big->discard) ? TAP_RECORD_RULE : TAP_RECORD_STATS_ONLY;
+        entry->reason = (uint8_t)big->discard;
+        tap__entry_seal(entry, entry + 1);
+    }
+    segment_leave(log, &log->extents[slot]);
+}
+
+void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
+{
+    tap_ring_desc desc = {.pos = log->at.tail_pos, .bytes = committed->bytes, .piece = committed->piece,
+                          .slot = committed->slot, .piece_pos = committed->piece_pos,
+                          .piece_bytes = committed->piece_bytes, .piece_offset = committed->piece_offset};
+    uint64_t seq = log->at.tail_seq;
+    if (desc.piece) {
+        take_piece(log, &desc, seq);
+        return;
+    }
+    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->ring, desc.pos);
+    if (!entry_is_sane(entry, desc.bytes)) {
+        tap__seglog_take_torn(log, seq + 1, desc.pos + desc.bytes);
+        return;
+    }
+    maybe_new_segment(log, desc.pos, seq, entry->length);
+    settle_absent(log, entry);
+    if (entry->type != TAP_ENTRY_STEP)
+        log->step_has_records = true;
+    if (entry->type == TAP_ENTRY_BIG) {
+        take_big(log, &desc, entry, seq);
+        return;
+    }
+    if (entry->type == TAP_ENTRY_TRAILER)
+        take_trailer(log, &desc, entry);
+    tail_move(log, seq + 1, desc.pos + desc.bytes);
+    if (entry->type != TAP_ENTRY_STEP)
+        return;
+    log->newest_step = entry->step + 1;
+    if (config(log)->last > 0 && log->step_has_records) { /* so that whole segments can go when their steps are old */
+        span_write(log);
+        segment_start(log, log->at.segment + 1, log->at.tail_pos, log->at.tail_seq, NULL);
+        step_mark(log);
+    }
+}
+
+void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end)
+{
+    uint64_t pos = log->at.tail_pos, bytes = pos_end - pos, seq = log->at.tail_seq;
+    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->ring, pos);
+    tap_meta meta;
+    bool known = seq_end == seq + 1 && entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->seq == seq &&
+                 entry->meta_bytes % 8 == 0 && sizeof *entry + (uint64_t)entry->meta_bytes <= bytes &&
+                 tap__meta_read(&meta, entry + 1, entry->meta_bytes) && meta.text[TAP_META_NAME];
+    if (known) {
+        entry->type = TAP_ENTRY_DATA;
+        entry->state = TAP_RECORD_TORN;
+        entry->reason = TAP_REASON_KILLED;
+        entry->has = 0;
+        entry->payload_offset = entry->payload_bytes = 0;
+        entry->length = bytes;
+        tap__entry_seal(entry, entry + 1);
+    } else {
+        seal_skip(entry, seq, seq_end - seq, bytes);
+        log->at.torn += seq_end - seq;
+    }
+    settle_absent(log, entry);
+    tail_move(log, seq_end, pos_end);
+}
+
+/* ---------------------------------------------------------------------------------------------- start and finish */
+
+tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
+{
+    memset(log, 0, sizeof *log);
+    log->ring = ring;
+    log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
+    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
+        log->extents[i] = (tap_segment)TAP_SEGMENT_CLOSED;
+    const tap_ring_config *c = config(log);
+    log->files = (tap_attempt_files){tap__strdup(c->attempt_dir), c->rank, c->attempt, c->child};
+    if (!log->files.dir)
+        return tap_fail_nomem(err);
+    tap_ring_header *h = ring->header;
+    log->at = h->checkpoint[atomic_load_explicit(&h->checkpoint_valid, memory_order_acquire) & 1];
+    log->newest_step = c->first_step;
+    tap_status status;
+    if (log->at.segment_end == 0) {
+        status = segment_start(log, 0, 0, 0, err);
+        if (status == TAP_OK && tap__index_create(&log->files, &log->index, NULL) != TAP_OK)
+            log->index = NULL;
+    } else {
+        status = tap__segment_reopen(&log->segment, &log->files, log->at.segment, err);
+        tap__segment_lock(&log->segment);
+    }
+    if (status != TAP_OK) {
+        tap__seglog_close(log);
+        return status;
+    }
+    char *lost = tap__attempt_path(&log->files, ".lost");
+    if (!lost || tap__journal_create(lost, &log->journal, NULL) != TAP_OK)
+        log->journal = NULL;
+    tap__free(lost);
+    if (c->last > 0)
+        step_mark(log);
+    log->step_has_records = log->at.tail_seq != 0; /* a writer before us may have taken some of this step */
+    log->span_pos = log->at.tail_pos;
+    log->span_seq = log->at.tail_seq;
+    ask_space(log, tap__monotonic_ns());
+    tap__seglog_publish(log);
+    return TAP_OK;
+}
+
+static bool write_end(tap_seglog *log, bool killed)
+{
+    tap_entry end;
+    seal_skip(&end, log->at.tail_seq, 0, sizeof end);
+    end.type = TAP_ENTRY_END;
+    end.absent = log->at.absent;
+    end.step = log->newest_step;
+    end.time_ns = tap__wall_ns();
+    end.reason = killed ? TAP_REASON_KILLED : TAP_REASON_NONE;
+    tap__entry_seal(&end, &end + 1);
+    return log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq) == 0;
+}
+
+void tap__seglog_finish(tap_seglog *log, const char *ended)
+{
+    tap__seglog_publish(log);
+    if (write_end(log, strcmp(ended, "closed") != 0))
+        log->at.absent = 0;
+    if (config(log)->durability >= TAP_DURABLE_FLUSH)
+        tap__seglog_sync(log);
+    /* say how it ended first: should the index fail or take long, the recording is already whole */
+    bool built = log->index != NULL;
+    bool indexed = built && tap__index_finish(log->index, NULL) == TAP_OK;
+    log->index = NULL;
+    write_info(log, ended, indexed);
+    if (!indexed) {
+        tap_attempt_info info;
+        if (tap__attempt_read(&log->files, &info, NULL) == TAP_OK &&
+            tap__index_rebuild(&log->files, &info, NULL, NULL, NULL, NULL) == TAP_OK)
+            write_info(log, ended, true);
+    }
+    tap__journal_close(log->journal);
+    log->journal = NULL;
+}
+
+void tap__seglog_close(tap_seglog *log)
+{
+    tap__segment_close(&log->segment);
+    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
+        tap__segment_close(&log->extents[i]);
+    if (log->index)
+        tap__index_discard(log->index);
+    tap__journal_close(log->journal);
+    tap__free(log->marks);
+    tap__attempt_files_free(&log->files);
+    memset(log, 0, sizeof *log);
+    log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
+}

@@ -1,0 +1,166 @@
+/* recover.c - finishing what a writer that died could not: ring files drained, attempts without an end ended. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "record/native/index.h"
+#include "record/native/scan.h"
+#include "record/drain/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* After a crash of the machine a ring file may hold any mixture of old and new pages: only what proves itself by its
+ * hashes is taken; the rest is treated as never committed. */
+static void distrust(tap_ring *ring)
+{
+    tap_ring_header *h = ring->header;
+    uint64_t seq = atomic_load(&h->tail_seq), head = tap__ring_head_seq(ring), pos = atomic_load(&h->tail_pos);
+    if (head - seq > ring->desc_mask + 1)
+        head = seq + ring->desc_mask + 1;
+    for (; seq < head; seq++) {
+        tap_ring_desc *desc = tap__ring_desc(ring, seq);
+        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED) || desc->piece) {
+            pos = desc->pos + desc->bytes;
+            continue;
+        }
+        const tap_entry *entry;
+        bool cut;
+        const uint8_t *bytes = tap__ring_at(ring, pos);
+        bool good = desc->pos == pos && desc->bytes <= ring->mask + 1 &&
+                    tap__entry_check(bytes, desc->bytes, &entry, &cut) == TAP_OK && entry->seq == seq;
+        if (good && entry->type == TAP_ENTRY_DATA && entry->payload_bytes && entry->has & TAP_HAS_HASH)
+            good = !cut && tap_hash_bytes(bytes + entry->payload_offset, entry->payload_bytes) == entry->hash;
+        if (!good)
+            atomic_store(&desc->word, seq << 2 | TAP_RING_RESERVED);
+        pos = desc->pos + desc->bytes;
+    }
+}
+
+static tap_status refuse_ring(const char *path, tap_error *err)
+{
+    return tap_fail(err, TAP_E_CORRUPT, "%s: the ring is damaged or of another recording; delete it and run recover "
+                    "again to keep what is in the segments", path);
+}
+
+/* What a ring file says of its recording decides where we write: only what can be true is followed. */
+static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *files, const char *path, tap_error *err)
+{
+    const tap_ring_header *h = ring->header;
+    const tap_ring_config *c = &h->config;
+    const tap_ring_checkpoint *at = &h->checkpoint[atomic_load(&h->checkpoint_valid) & 1];
+    uint64_t used = tap__ring_used((tap_ring *)(uintptr_t)ring);
+    bool whole = at->first_segment <= at->segment && at->base % TAP_PAGE == 0 && at->tail_pos % TAP_ENTRY_ALIGN == 0 &&
+                 at->segment_end <= INT64_MAX / 2 && atomic_load(&h->tail_pos) % TAP_ENTRY_ALIGN == 0 &&
+                 at->tail_seq - atomic_load(&h->tail_seq) <= ring->desc_mask + 1 &&
+                 at->tail_pos - atomic_load(&h->tail_pos) <= used && used <= ring->mask + 1;
+    bool ours = strncmp(c->layout, "native", sizeof c->layout) == 0 && c->rank == files->rank &&
+                c->attempt == files->attempt && c->child == files->child;
+    return whole && ours ? TAP_OK : refuse_ring(path, err);
+}
+
+static tap_status drain_ring(const tap_attempt_files *files, const char *path, uint64_t *records, tap_error *err)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s", path);
+    tap_ring ring;
+    tap_status status = tap__ring_open(&ring, fd, err);
+    if (status != TAP_OK)
+        return status == TAP_E_FORMAT ? refuse_ring(path, err) : status;
+    int lock_fd;
+    if (!tap__ring_take_lock(&ring, &lock_fd)) {
+        tap__ring_close(&ring);
+        return tap_fail(err, TAP_E_BUSY, "%s: its writer is still at work; run: tensortap wait DIR", path);
+    }
+    tap_ring_config *config = &ring.header->config;
+    if (tap__process_start(config->pid) == config->pid_start && config->pid_start)
+        status = tap_fail(err, TAP_E_BUSY, "%s: process %d is still recording; end it first", path, config->pid);
+    if (status == TAP_OK)
+        status = check_ring(&ring, files, path, err);
+    if (status == TAP_OK) {
+        /* the directory may have been moved since */
+        snprintf(config->attempt_dir, sizeof config->attempt_dir, "%s", files->dir);
+        uint64_t before = ring.header->checkpoint[atomic_load(&ring.header->checkpoint_valid) & 1].records;
+        distrust(&ring);
+        status = tap__writer_run(&ring, TAP_WRITER_RECOVER, err);
+        uint64_t after = ring.header->checkpoint[atomic_load(&ring.header->checkpoint_valid) & 1].records;
+        if (status == TAP_OK && records)
+            *records += after - before;
+    }
+    if (lock_fd >= 0)
+        close(lock_fd);
+    tap__ring_close(&ring);
+    if (status == TAP_OK && unlink(path) != 0)
+        status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s", path);
+    return status;
+}
+
+/* Ends an attempt whose writer died and left no ring: counts what is there, builds the index. */
+static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *info, tap_error *err)
+{
+    tap_scan scan;
+    TAP_TRY(tap__scan_open(&scan, files, info, err));
+    const tap_entry *entry;
+    uint32_t segment = 0;
+    uint64_t offset;
+    bool cut;
+    tap_status status;
+    info->records = info->bytes = info->torn = info->entries = 0;
+    while ((status = tap__scan_next(&scan, &entry, &segment, &offset, &cut, err)) == TAP_OK) {
+        info->entries = entry->seq + 1;
+        if (entry->type != TAP_ENTRY_DATA && entry->type != TAP_ENTRY_BIG)
+            continue;
+        info->records++;
+        info->bytes += entry->payload_bytes;
+        info->torn += cut || entry->state == TAP_RECORD_TORN;
+    }
+    if (status == TAP_END) {
+        status = TAP_OK;
+        info->segments = scan.segment + 1 - info->first_segment;
+    }
+    tap__scan_close(&scan);
+    if (status != TAP_OK)
+        return status;
+    snprintf(info->ended, sizeof info->ended, "recovered");
+    info->ended_ns = tap__wall_ns();
+    info->indexed = tap__index_rebuild(files, info, NULL, NULL, NULL, NULL) == TAP_OK;
+    return tap__attempt_write(files, info, err);
+}
+
+static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *records, tap_error *err)
+{
+    tap_attempt_info info;
+    char *ring = tap__attempt_path(files, ".ring");
+    tap_status status = TAP_OK;
+    if (!ring)
+        status = tap_fail_nomem(err);
+    else if (access(ring, F_OK) == 0)
+        status = drain_ring(files, ring, records, err);
+    else if (tap__attempt_read(files, &info, NULL) == TAP_OK && !info.ended[0] && !tap__attempt_is_live(files, &info))
+        status = end_attempt(files, &info, err);
+    tap__free(ring);
+    return status;
+}
+
+tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
+{
+    tap_attempt_list list;
+    if (records)
+        *records = 0;
+    TAP_TRY(tap__attempt_list(dir, &list, err));
+    tap_status first = TAP_OK;
+    for (size_t i = 0; i < list.count; i++) { /* all of them; the first failure is told */
+        tap_error own;
+        tap_status status = recover_attempt(&list.items[i], records, &own);
+        if (status != TAP_OK && first == TAP_OK) {
+            first = status;
+            if (err)
+                *err = own;
+        }
+    }
+    tap__attempt_list_free(&list);
+    return first;
+}

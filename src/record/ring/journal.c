@@ -1,0 +1,373 @@
+/* journal.c - the list of what a full disk kept out, on space that was taken while there was some. */
+#include "record/ring/journal.h"
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    HALF = TAP_JOURNAL_BYTES / 2,
+    HEAD = 64,         /* the first line of a half, blanks before its newline */
+    MORE_ROOM = 128,   /* kept for the {"more"} line */
+    LINE_ROOM = 160,   /* numbers and keys of a line */
+    NAME_MAX_BYTES = 512,
+    WRITE_EVERY_NS = 20000000
+};
+
+/* The file's name below .tensortap/<who>. */
+static const char BESIDE[] = "attempt0.lost";
+
+typedef struct loss {
+    char *name;
+    int64_t step;
+    tap_reason reason;
+    uint64_t count, bytes, hash;
+} loss;
+
+struct tap_journal {
+    int fd;
+    char *path;
+    uint64_t turn;
+    loss *items;
+    size_t count, cap;
+    size_t room;         /* bytes the lines may still take, estimated from above */
+    uint64_t more, more_bytes;
+    bool dirty;
+    uint64_t written_ns;
+};
+
+static tap_status reserve(tap_journal *journal, tap_error *err)
+{
+    journal->fd = open(journal->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, TAP_FILE_MODE);
+    if (journal->fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot create %s", journal->path);
+    char *blanks = tap__alloc(TAP_JOURNAL_BYTES);
+    if (!blanks)
+        return tap_fail_nomem(err);
+    memset(blanks, ' ', TAP_JOURNAL_BYTES);
+    /* written, not only allocated: then overwriting needs nothing more from any file system that writes in place */
+    int failed = fallocate(journal->fd, 0, 0, TAP_JOURNAL_BYTES) != 0 && errno == ENOSPC;
+    failed = failed || tap__pwrite_all(journal->fd, blanks, TAP_JOURNAL_BYTES, 0);
+    tap__free(blanks);
+    return failed ? tap_fail_errno(err, TAP_E_IO, "cannot reserve %u bytes for %s", TAP_JOURNAL_BYTES, journal->path)
+                  : TAP_OK;
+}
+
+static void forget(tap_journal *journal)
+{
+    for (size_t i = 0; i < journal->count; i++)
+        tap__free(journal->items[i].name);
+    journal->count = 0;
+    journal->more = journal->more_bytes = 0;
+    journal->room = HALF - HEAD - MORE_ROOM;
+}
+
+static void journal_free(tap_journal *journal, bool remove)
+{
+    if (journal->fd >= 0)
+        close(journal->fd);
+    if (remove && journal->path)
+        unlink(journal->path);
+    forget(journal);
+    tap__free(journal->items);
+    tap__free(journal->path);
+    tap__free(journal);
+}
+
+/* Takes over what a writer before this one had to say. */
+static void inherit(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
+{
+    tap_journal *journal = user;
+    journal->written_ns = tap__monotonic_ns(); /* in memory only: there is no file yet */
+    tap__journal_add(journal, name, step, reason, count, bytes);
+}
+
+tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *err)
+{
+    *out = NULL;
+    tap_journal *journal = tap__calloc(1, sizeof *journal);
+    if (!journal)
+        return tap_fail_nomem(err);
+    journal->fd = -1;
+    forget(journal);
+    journal->path = tap__strdup(path);
+    tap__journal_read(path, inherit, journal, NULL);
+    tap_status status = journal->path ? reserve(journal, err) : tap_fail_nomem(err);
+    if (status == TAP_OK)
+        tap__journal_sync(journal);
+    if (status != TAP_OK)
+        journal_free(journal, journal->fd >= 0);
+    else
+        *out = journal;
+    return status;
+}
+
+static void line_write(tap_strbuf *out, const loss *item)
+{
+    tap_json json;
+    tap__json_begin(&json, out, -1);
+    tap__json_open(&json, '{');
+    if (item->name) {
+        tap__json_key(&json, "name");
+        tap__json_str(&json, item->name);
+        tap__json_key(&json, "step");
+        tap__json_int(&json, item->step);
+        tap__json_key(&json, "reason");
+        tap__json_int(&json, item->reason);
+    }
+    tap__json_key(&json, item->name ? "count" : "more");
+    tap__json_uint(&json, item->count);
+    tap__json_key(&json, "bytes");
+    tap__json_uint(&json, item->bytes);
+    tap__json_close(&json, '}');
+    tap__strbuf_char(out, '\n');
+}
+
+tap_status tap__journal_sync(tap_journal *journal)
+{
+    if (!journal->dirty)
+        return TAP_OK;
+    tap_strbuf text = TAP_STRBUF_INIT;
+    for (int i = 0; i < HEAD; i++)
+        tap__strbuf_char(&text, ' ');
+    for (size_t i = 0; i < journal->count; i++)
+        line_write(&text, &journal->items[i]);
+    if (journal->more)
+        line_write(&text, &(loss){.count = journal->more, .bytes = journal->more_bytes});
+    if (text.failed || text.len > HALF) {
+        tap__strbuf_free(&text);
+        return TAP_E_NOMEM;
+    }
+    size_t len = text.len - HEAD;
+    int head = snprintf(text.text, HEAD, "tensortap-lost 1 %llu %zu %016llx", (unsigned long long)journal->turn, len,
+                        (unsigned long long)tap_hash_bytes(text.text + HEAD, len));
+    memset(text.text + head, ' ', HEAD - (size_t)head);
+    text.text[HEAD - 1] = '\n';
+    off_t offset = journal->turn % 2 ? HALF : 0;
+    tap_status status = tap__pwrite_all(journal->fd, text.text, text.len, offset) ? TAP_E_IO : TAP_OK;
+    tap__strbuf_free(&text);
+    if (status == TAP_OK) {
+        journal->turn++;
+        journal->dirty = false;
+        journal->written_ns = tap__monotonic_ns();
+    }
+    return status;
+}
+
+/* Cuts at a character, not inside one. */
+static size_t name_clip(const char *name)
+{
+    size_t len = strlen(name);
+    if (len <= NAME_MAX_BYTES)
+        return len;
+    len = NAME_MAX_BYTES;
+    while (len && ((unsigned char)name[len] & 0xC0) == 0x80)
+        len--;
+    return len;
+}
+
+static loss *loss_find(tap_journal *journal, const char *name, size_t len, int64_t step, tap_reason reason)
+{
+    uint64_t hash = tap_hash_bytes(name, len);
+    for (size_t i = 0; i < journal->count; i++) {
+        loss *item = &journal->items[i];
+        if (item->hash == hash && item->step == step && item->reason == reason && strlen(item->name) == len &&
+            memcmp(item->name, name, len) == 0)
+            return item;
+    }
+    size_t need = LINE_ROOM + 6 * len; /* an escaped byte takes at most six */
+    if (need > journal->room)
+        return NULL;
+    if (journal->count == journal->cap) {
+        size_t cap = journal->cap ? 2 * journal->cap : 16;
+        loss *grown = tap__resize(journal->items, cap, sizeof *grown);
+        if (!grown)
+            return NULL;
+        journal->items = grown;
+        journal->cap = cap;
+    }
+    char *copy = tap__strndup(name, len);
+    if (!copy)
+        return NULL;
+    journal->room -= need;
+    journal->items[journal->count] = (loss){.name = copy, .step = step, .reason = reason, .hash = hash};
+    return &journal->items[journal->count++];
+}
+
+tap_status tap__journal_add(tap_journal *journal, const char *name, int64_t step, tap_reason reason, uint64_t count,
+                            uint64_t bytes)
+{
+    loss *item = loss_find(journal, name, name_clip(name), step, reason);
+    if (item) {
+        item->count += count;
+        item->bytes += bytes;
+    } else {
+        journal->more += count;
+        journal->more_bytes += bytes;
+    }
+    journal->dirty = true;
+    bool due = !journal->written_ns || tap__monotonic_ns() - journal->written_ns >= WRITE_EVERY_NS;
+    return due ? tap__journal_sync(journal) : TAP_OK;
+}
+
+tap_status tap__journal_clear(tap_journal *journal)
+{
+    if (!journal->count && !journal->more)
+        return TAP_OK;
+    forget(journal);
+    journal->dirty = true;
+    return tap__journal_sync(journal);
+}
+
+void tap__journal_close(tap_journal *journal)
+{
+    if (!journal)
+        return;
+    tap__journal_sync(journal);
+    journal_free(journal, !journal->count && !journal->more);
+}
+
+/* -------------------------------------------------------------------------------------------------------- reading */
+
+/* Checks one half; its lines are text[0..len). */
+static bool half_check(const char *half, size_t avail, const char **text, size_t *len, uint64_t *turn)
+{
+    unsigned long long number, hash;
+    size_t bytes;
+    char head[HEAD + 1];
+    if (avail < HEAD)
+        return false;
+    memcpy(head, half, HEAD);
+    head[HEAD] = 0;
+    if (sscanf(head, "tensortap-lost 1 %llu %zu %llx", &number, &bytes, &hash) != 3 || bytes > avail - HEAD ||
+        tap_hash_bytes(half + HEAD, bytes) != hash)
+        return false;
+    *text = half + HEAD;
+    *len = bytes;
+    *turn = number;
+    return true;
+}
+
+static uint64_t number_of(struct json_object *object, const char *key, int64_t *sign)
+{
+    struct json_object *value;
+    if (!json_object_object_get_ex(object, key, &value))
+        return 0;
+    *sign = json_object_get_int64(value);
+    return json_object_get_uint64(value);
+}
+
+static void line_read(const char *line, tap_journal_fn each, void *user)
+{
+    struct json_object *object = json_tokener_parse(line), *name;
+    if (!json_object_is_type(object, json_type_object)) {
+        json_object_put(object);
+        return;
+    }
+    int64_t step = -1, reason = TAP_REASON_DISK_FULL, unused;
+    number_of(object, "step", &step);
+    number_of(object, "reason", &reason);
+    uint64_t bytes = number_of(object, "bytes", &unused);
+    if (json_object_object_get_ex(object, "name", &name))
+        each(user, json_object_get_string(name), step, (tap_reason)reason, number_of(object, "count", &unused), bytes);
+    else
+        each(user, "", -1, TAP_REASON_DISK_FULL, number_of(object, "more", &unused), bytes);
+    json_object_put(object);
+}
+
+static tap_status lines_read(const char *path, char *text, size_t len, tap_journal_fn each, void *user, tap_error *err)
+{
+    const char *best = NULL, *lines;
+    size_t best_len = 0, lines_len;
+    uint64_t best_turn = 0, turn;
+    for (size_t at = 0; at < TAP_JOURNAL_BYTES && at < len; at += HALF) {
+        if (half_check(text + at, len - at < HALF ? len - at : HALF, &lines, &lines_len, &turn) &&
+            (!best || turn > best_turn)) {
+            best = lines;
+            best_len = lines_len;
+            best_turn = turn;
+        }
+    }
+    bool blank = strspn(text, " ") == len;
+    if (!best)
+        return blank ? TAP_OK : tap_fail(err, TAP_E_CORRUPT, "%s is damaged: what was lost cannot be told", path);
+    char *line = text + (best - text), *end = line + best_len;
+    while (line < end) {
+        char *newline = memchr(line, '\n', (size_t)(end - line));
+        if (!newline)
+            break;
+        *newline = 0;
+        line_read(line, each, user);
+        line = newline + 1;
+    }
+    return TAP_OK;
+}
+
+tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err)
+{
+    char *text = NULL;
+    size_t len = 0;
+    tap_status status = tap__file_get(path, TAP_JOURNAL_BYTES, &text, &len, err);
+    if (status == TAP_OK)
+        status = lines_read(path, text, len, each, user, err);
+    else if (status == TAP_E_NOTFOUND)
+        status = TAP_OK;
+    tap__free(text);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- beside other people's layouts */
+
+/* <dir>/.tensortap/<who>: there only when something was lost, so that a layout's own files stay as they are. */
+tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err)
+{
+    *out = NULL;
+    tap_strbuf path = TAP_STRBUF_INIT;
+    tap__strbuf_printf(&path, "%s/.tensortap/%s", dir, who);
+    tap_status status = path.failed ? tap_fail_nomem(err) : tap__make_dirs(path.text, err);
+    char *file = status == TAP_OK ? tap__path_join(path.text, BESIDE) : NULL;
+    if (status == TAP_OK)
+        status = file ? tap__journal_create(file, out, err) : tap_fail_nomem(err);
+    tap__free(file);
+    tap__strbuf_free(&path);
+    return status;
+}
+
+bool tap__journal_is_beside(const char *dir)
+{
+    char *base = tap__path_join(dir, ".tensortap");
+    bool yes = base && access(base, F_OK) == 0;
+    tap__free(base);
+    return yes;
+}
+
+tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err)
+{
+    char *base = tap__path_join(dir, ".tensortap");
+    if (!base)
+        return tap_fail_nomem(err);
+    DIR *list = opendir(base);
+    tap_status status = TAP_OK;
+    for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
+        if (item->d_name[0] == '.')
+            continue;
+        char *one = tap__path_join(base, item->d_name), *file = one ? tap__path_join(one, BESIDE) : NULL;
+        status = file ? tap__journal_read(file, each, user, err) : tap_fail_nomem(err);
+        tap__free(file);
+        tap__free(one);
+    }
+    if (list)
+        closedir(list);
+    tap__free(base);
+    return status;
+}
