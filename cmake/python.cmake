@@ -2,7 +2,7 @@
 # beside it, where the library looks for its writer.
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 
-file(GLOB TAP_PYTHON_SOURCES CONFIGURE_DEPENDS python/tensortap/*.c)
+file(GLOB TAP_PYTHON_SOURCES CONFIGURE_DEPENDS python/csrc/*.c)
 add_library(tap_python MODULE ${TAP_PYTHON_SOURCES})
 set_target_properties(tap_python PROPERTIES PREFIX "" OUTPUT_NAME _core SUFFIX .abi3.so)
 target_compile_definitions(tap_python PRIVATE _GNU_SOURCE Py_LIMITED_API=0x030A0000)

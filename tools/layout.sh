@@ -6,10 +6,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd)
 mkdir -p "$2/tensortap/_bin"
 cp -r "$root"/python/tensortap/* "$2/tensortap/"
-rm -f "$2"/tensortap/*.c "$2"/tensortap/*.h
 cp "$build"/_core.abi3.so "$2/tensortap/"
 cp "$build"/tensortap "$2/tensortap/_bin/"
 # what torch.compile(backend="tensortap") is found by
 mkdir -p "$2/tensortap-0.dist-info"
 printf 'Metadata-Version: 2.1\nName: tensortap\nVersion: 0\n' >"$2/tensortap-0.dist-info/METADATA"
-printf '[torch_dynamo_backends]\ntensortap = tensortap._backend:backend\n' >"$2/tensortap-0.dist-info/entry_points.txt"
+printf '[torch_dynamo_backends]\ntensortap = tensortap._engine.backend:backend\n' >"$2/tensortap-0.dist-info/entry_points.txt"

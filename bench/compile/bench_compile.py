@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend as engine
 
 
 class Block(torch.nn.Module):
@@ -63,7 +63,7 @@ def main() -> None:
     print("| what | measured | reach |\n|---|---|---|")
     model, ids = Gpt(), torch.randint(0, 1000, (1, 16))
     spent = {"read": 0.0, "run": []}
-    original = _backend.compile_graph
+    original = engine.compile_graph
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
@@ -74,14 +74,14 @@ def main() -> None:
     with torch.no_grad():
         for backend in ("aot_eager", "tensortap"):
             first_call(model, backend, ids)  # warm: imports, caches
-        _backend.compile_graph = timed
+        engine.compile_graph = timed
         tensortap.counters(reset=True)
         ours = first_call(model, "tensortap", ids)
-        _backend.compile_graph = original
+        engine.compile_graph = original
         compiled = torch.compile(model, backend="tensortap", fullgraph=True)
         counts = tensortap.counters()
         nodes = counts["native"] + counts["views"] + counts["host"]
-        ((_, program),) = _backend._programs()
+        ((_, program),) = engine._programs()
         best = min(_seconds(lambda: compiled(ids)) for _ in range(5))
         aot = min(first_call(model, "aot_eager", ids) for _ in range(3))
         ours = min(ours, *(first_call(model, "tensortap", ids) for _ in range(2)))
@@ -95,7 +95,7 @@ def main() -> None:
         tensortap.counters(reset=True)
         dynamic = torch.compile(model, backend="tensortap", fullgraph=True, dynamic=True)
         dynamic(torch.randint(0, 1000, (2, 16)))
-        ((_, program),) = _backend._programs()
+        ((_, program),) = engine._programs()
         before = program.counts()["plan_nanoseconds"]
         dynamic(torch.randint(0, 1000, (3, 24)))
         row("a new shape under dynamic=True", f"{(program.counts()['plan_nanoseconds'] - before) / 1e6:.2f} ms",
@@ -110,7 +110,7 @@ def main() -> None:
             return x
 
         torch.compile(small, backend="tensortap", fullgraph=True)(torch.randn(16))
-        ((_, program),) = _backend._programs()
+        ((_, program),) = engine._programs()
         x = torch.randn(16)
         rounds = 20000
         times = []

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend
 
 aten = torch.ops.aten
 
@@ -166,7 +166,7 @@ def measure(functions: list[Callable[[], Any]], seconds: float) -> list[float]:
 def compile_one(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[[], Any]]:
     """The compiled function, and a call of its graph alone with what it was given."""
     seen: list[Any] = []
-    original = _backend.compile_graph
+    original = backend.compile_graph
 
     def watched(*given: Any, **options: Any) -> Any:
         program = original(*given, **options)
@@ -181,12 +181,12 @@ def compile_one(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Ca
         return Watched()
 
     torch._dynamo.reset()
-    _backend.compile_graph = watched
+    backend.compile_graph = watched
     try:
         compiled = torch.compile(function, backend="tensortap", fullgraph=True, dynamic=False)
         compiled(*args)
     finally:
-        _backend.compile_graph = original
+        backend.compile_graph = original
     program, inputs = seen
     return compiled, lambda: program(list(inputs))
 
@@ -209,7 +209,7 @@ def main() -> None:
             eager, engine, whole = measure(
                 [functools.partial(function, *args), call, functools.partial(compiled, *args)], options.seconds
             )
-        on_host = _backend.host_targets()
+        on_host = backend.host_targets()
         note = " host: " + ", ".join(on_host) if on_host else " <-- slower" if engine > 1.2 * eager else ""
         (host if on_host else missed if engine > 1.2 * eager else []).append(name)
         print(f"{name:24} {eager * 1e6:10.1f} {engine * 1e6:10.1f} {engine / eager:6.2f} {(whole - engine) * 1e6:8.1f} {note}", flush=True)

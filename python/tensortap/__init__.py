@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
-from ._explain import Explained, explain
-from ._onimport import when_imported as _when_imported
-from ._printing import print
-from ._reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
-from ._recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
-from ._taps import save_grad
-from ._watch import Watch, watch
+from ._record.onimport import when_imported as _when_imported
+from ._record.printing import print
+from ._record.reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
+from ._record.recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
+from ._record.taps import save_grad
+from ._torch.explain import Explained, explain
+from ._torch.watch import Watch, watch
 
 if _TYPE_CHECKING:
-    from ._backend import counters, load_library, profile, register_converter
-    from ._observe import CheckError
+    from ._engine.backend import counters, load_library, profile, register_converter
+    from ._engine.observe import CheckError
 
 __all__ = [
     "CheckError",
@@ -70,31 +70,31 @@ _ENGINE = {"counters", "load_library", "profile", "register_converter"}  # need 
 
 def __getattr__(name: str) -> object:
     if name in _ENGINE:
-        from . import _backend
+        from ._engine import backend
 
-        return getattr(_backend, name)
+        return getattr(backend, name)
     if name == "CheckError":
-        from ._observe import CheckError
+        from ._engine.observe import CheckError
 
         return CheckError
     raise AttributeError(f"module 'tensortap' has no attribute {name!r}")
 
 
 def _with_torch() -> None:
-    from . import _torch
+    from ._torch import torch_taps
 
-    _torch.install()
-    _when_imported("torch._dynamo", _torch.install_dynamo)
-    _when_imported("torch.distributed.tensor", _torch.install_sharded)
-    _when_imported("torch._functorch.compile_utils", _torch.install_partitioner)
-    _when_imported("torch._functorch.partitioners", _torch.install_checkpointing)
-    _when_imported("torch._inductor.lowering", _torch.install_inductor)
+    torch_taps.install()
+    _when_imported("torch._dynamo", torch_taps.install_dynamo)
+    _when_imported("torch.distributed.tensor", torch_taps.install_sharded)
+    _when_imported("torch._functorch.compile_utils", torch_taps.install_partitioner)
+    _when_imported("torch._functorch.partitioners", torch_taps.install_checkpointing)
+    _when_imported("torch._inductor.lowering", torch_taps.install_inductor)
 
 
 def _with_mindspore() -> None:
-    from . import _mindspore
+    from ._mindspore import ms_taps
 
-    _mindspore.install()
+    ms_taps.install()
 
 
 _when_imported("torch", _with_torch)

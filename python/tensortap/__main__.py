@@ -1,5 +1,5 @@
 """``python -m tensortap`` is the command ``tensortap``."""
 
-from ._command import main
+from ._record.command import main
 
 main()

@@ -42,7 +42,7 @@ from . import (
 )
 from ._core import save_mindspore as save
 from ._core import step_all as step
-from ._mindspore import save_grad
+from ._mindspore.ms_taps import save_grad
 
 __all__ = [
     "Counts",

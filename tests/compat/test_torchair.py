@@ -12,7 +12,7 @@ import pytest
 import torch
 from clean_environment import environment
 
-from tensortap import _command
+from tensortap._record import command
 from tensortap.compat import torchair
 from tensortap.compat.torchair import _converter, ge
 from tensortap.compat.torchair._convert import ConversionError
@@ -218,9 +218,9 @@ def test_dump_config_statistics(tmp_path: pathlib.Path) -> None:
     run = compiled(lambda x: x * 3, dump_config__enable_dump=True, dump_config__dump_path=str(tmp_path), dump_config__dump_data="stats")
     run(torch.tensor([1.0, 2.0]))
     import tensortap
-    from tensortap.compat import _paths
+    from tensortap._record import directories
 
-    _paths.flush()
+    directories.flush()
     with tensortap.open(tmp_path / "worldsize1_global_rank0") as recording:
         (output,) = [record for record in recording if record.kind == "output"]
         assert (output.stats.min, output.stats.max) == (3.0, 6.0) and not output.payload_bytes
@@ -263,7 +263,7 @@ def test_summary(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert rows["<built-in function getitem>"][1:3] == ["builtin", "已支持"]
     assert tensortap.counters()["runs"] == 0  # skip_compile: torch ran it
     (path,) = tmp_path.glob("summary_*.csv")
-    english = subprocess.run([_command.path(), "summary", "--lang", "en", str(path)], capture_output=True, text=True, check=True).stdout
+    english = subprocess.run([command.path(), "summary", "--lang", "en", str(path)], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^aten\.add\.Tensor +aten +supported +2$", english, re.M)
 
 

@@ -181,9 +181,9 @@ def run(text: str, **env: str) -> "subprocess.CompletedProcess[str]":
                                   "experimental_config.separate_atomic_clean", "experimental_config.enable_single_stream",
                                   "experimental_config.static_model_ops_lower_limit", "export.experimental.auto_atc_config_generated"])
 def test_what_has_no_effect_is_said_once(path: str, capfd: pytest.CaptureFixture[str]) -> None:
-    from tensortap.compat import _paths
+    from tensortap._record import directories
 
-    _paths._said.clear()
+    directories._said.clear()
     value = {"aoe_config.aoe_mode": "2", "experimental_config.separate_atomic_clean": False, "experimental_config.static_model_ops_lower_limit": 3}.get(path, True)
     config = torchair.CompilerConfig()
     set_path(config, path, value)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend
 
 
 def _clone(value: Any) -> Any:
@@ -80,7 +80,7 @@ class Engine:
 
     def host(self) -> dict[str, int]:
         """Operators that torch ran, by name."""
-        return _backend.host_targets()
+        return backend.host_targets()
 
     def graphs(self) -> int:
         """Graphs compiled since the last compile()."""
@@ -104,7 +104,7 @@ _SHARES: list[tuple[str, dict[str, int], dict[str, int]]] = []
 @pytest.fixture
 def native_share() -> Callable[[str], None]:
     """``native_share(model)`` puts who ran the nodes compiled last into the table at the end of the run."""
-    return lambda model: _SHARES.append((model, tensortap.counters(), _backend.host_targets()))
+    return lambda model: _SHARES.append((model, tensortap.counters(), backend.host_targets()))
 
 
 _LINES: list[str] = []

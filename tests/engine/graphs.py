@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend
 
 #: what may run on the host beside the operator under test
 HELPERS = {"aten.clone.default"}
@@ -40,7 +40,7 @@ def compare(function: Callable[..., Any], args: Sequence[torch.Tensor], native: 
         expected = pytree.tree_leaves(function(*args))
         traced = make_fx(lambda *given: pytree.tree_leaves(function(*given)), tracing_mode="fake")(*args)
     tensortap.counters(reset=True)
-    actual = _backend.compile_graph(traced, args)(list(args))
+    actual = backend.compile_graph(traced, args)(list(args))
     assert len(actual) == len(expected)
     truth: list[Any] = []
     outputs = list(traced.graph.nodes)[-1].args[0]
@@ -54,5 +54,5 @@ def compare(function: Callable[..., Any], args: Sequence[torch.Tensor], native: 
                 raise AssertionError(text) from None
             truth = truth or pytree.tree_leaves(function(*[wider(arg) for arg in args]))
             as_good(ours, theirs, truth[index], text)
-    host = set(_backend.host_targets()) - HELPERS
+    host = set(backend.host_targets()) - HELPERS
     assert not native or not host, f"ran on the host: {host}"

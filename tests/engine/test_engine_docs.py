@@ -24,11 +24,11 @@ def test_example(example, tmp_path):
 
 
 def test_docstrings():
-    from tensortap import _backend, _engine_options
+    from tensortap._engine import backend, options
 
-    for module in (_backend, _engine_options):
+    for module in (backend, options):
         assert doctest.testmod(module).failed == 0
-    _backend._converters.clear()
+    backend._converters.clear()
 
 
 def test_the_page_of_operators():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tensortap
-from tensortap import _decompositions
+from tensortap._engine import decompositions
 
 aten = torch.ops.aten
 _FLOAT_ONLY = {"lerp", "norm", "frac", "reciprocal", "rsqrt", "sigmoid", "addcdiv"}
@@ -66,13 +66,13 @@ def _takes(operator: Any, dtype: torch.dtype) -> bool:
 
 
 def test_every_list_operator_is_taken_apart() -> None:
-    missing = {str(op) for op in _operators(False)} - {str(op) for op in _decompositions.decompositions()}
+    missing = {str(op) for op in _operators(False)} - {str(op) for op in decompositions.decompositions()}
     assert missing <= {"aten._foreach_powsum.Scalar"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_list_operators(engine: Any, dtype: torch.dtype) -> None:
-    found = _decompositions.decompositions()
+    found = decompositions.decompositions()
     operators = [op for op in _operators(False) if op in found and _takes(op, dtype)]
     given = [_arguments(op, dtype) for op in operators]
 
@@ -87,7 +87,7 @@ def test_list_operators(engine: Any, dtype: torch.dtype) -> None:
 def test_scalars_in_a_tensor(operator: Any) -> None:
     """Torch does not trace these; what stands for them is right all the same."""
     args = _arguments(operator, torch.float64)
-    torch.testing.assert_close(_decompositions.decompositions()[operator](*args), list(operator(*args)))
+    torch.testing.assert_close(decompositions.decompositions()[operator](*args), list(operator(*args)))
 
 
 def test_alpha(engine: Any) -> None:

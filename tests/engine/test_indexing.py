@@ -199,10 +199,10 @@ def test_adding_meets_in_order():
 
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from tensortap import _backend
+    from tensortap._engine import backend
 
     traced = make_fx(f, tracing_mode="fake")(rows, index)
-    run = _backend.compile_graph(traced, [rows, index])
+    run = backend.compile_graph(traced, [rows, index])
     threads = torch.get_num_threads()
     results = []
     try:

@@ -103,7 +103,7 @@ def test_rms_norm(dtype: torch.dtype) -> None:
     x, g, w = numbers(7, 9, 130, dtype=dtype), numbers(7, 9, 130, dtype=dtype, seed=6), numbers(130, dtype=dtype, seed=8)
     compare(lambda x, w: [F.rms_norm(x, [130], w), F.rms_norm(x, [130], None, 1e-3)], [x, w], native=False)
     # the gradient has no kernel on the CPU: against the formula in float64
-    from tensortap import _backend
+    from tensortap._engine import backend
 
     graph = torch.fx.Graph()
     inputs = {name: graph.placeholder(name) for name in ("g", "x", "r", "w")}
@@ -120,8 +120,8 @@ def test_rms_norm(dtype: torch.dtype) -> None:
         item.meta["val"] = value
     graph.output(tuple(items))
     tensortap.counters(reset=True)
-    dx, dw = _backend.compile_graph(torch.fx.GraphModule({}, graph), [g, x, r, w])([g, x, r, w])
-    assert _backend.host_targets() == {}
+    dx, dw = backend.compile_graph(torch.fx.GraphModule({}, graph), [g, x, r, w])([g, x, r, w])
+    assert backend.host_targets() == {}
     gw, rd = g.double() * w.double(), r.double()
     expected = rd * (gw - d * rd * rd * (gw * d).mean(-1, keepdim=True))
     torch.testing.assert_close(dx, expected.to(dtype))
@@ -162,9 +162,9 @@ def test_batch_norm(dtype: torch.dtype, how: str) -> None:
 
         tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {}
         compare(run, [x, g, w, b, mean, var], native=False, **tolerance)
-        from tensortap import _backend
+        from tensortap._engine import backend
 
-        assert not {t for t in _backend.host_targets() if "batch_norm" in t}
+        assert not {t for t in backend.host_targets() if "batch_norm" in t}
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -19,8 +19,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import tensortap
-from tensortap import _backend
-from tensortap._decompositions import decompositions
+from tensortap._engine import backend
+from tensortap._engine.decompositions import decompositions
 
 SAMPLES = 3  # of each operator and dtype; the first also backward
 
@@ -82,7 +82,7 @@ def dtypes(op: Any) -> list[torch.dtype]:
 def compiler(programs: list[Any]) -> Callable[..., Any]:
     def compile(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            program = _backend.compile_graph(graph, inputs)
+            program = backend.compile_graph(graph, inputs)
         except Exception as error:
             raise Refused(f"{error}\n{graph.code}") from error
         programs.append(program)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend
 
 
 def model(x, w):
@@ -55,13 +55,13 @@ def test_check_names_the_first_node_that_differs(engine, monkeypatch):
     def broken(x):  # what eager would have to give for the engine to be wrong
         return real(x).index_put((torch.tensor(1), torch.tensor(2)), torch.tensor(7.0))
 
-    original = _backend._Reader.read
+    original = backend._Reader.read
 
     def read(self):
         original(self)
         self.nodes[:] = [(n, broken if t is real else t, s) for n, t, s in self.nodes]
 
-    monkeypatch.setattr(_backend._Reader, "read", read)
+    monkeypatch.setattr(backend._Reader, "read", read)
     compiled = engine.compile(model, check="eager")
     with pytest.raises(tensortap.CheckError) as caught:
         compiled(torch.ones(3, 4), torch.ones(4, 5))
@@ -117,7 +117,7 @@ def test_bad_options(engine, options, message):
 @pytest.fixture
 def converter():
     yield tensortap.register_converter
-    _backend._converters.clear()
+    backend._converters.clear()
 
 
 def test_a_converter_of_the_users_wins(engine, converter):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tensortap import _core
-from tensortap._decompositions import decompositions
+from tensortap._engine.decompositions import decompositions
 
 #: what torch runs: Fourier transforms, volumes by a grid, and batch norm in the parts that devices exchange
 LACKING = {

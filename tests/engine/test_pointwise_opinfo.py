@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import tensortap
-from tensortap import _backend
+from tensortap._engine import backend
 
 op_db = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="needs expecttest").op_db
 
@@ -85,7 +85,7 @@ def _run(info: Any, samples: list[Any]) -> list[torch.Tensor]:
         return results
 
     graph = make_fx(run, tracing_mode="fake")(*tensors)
-    return _backend.compile_graph(graph, tensors)(tensors)
+    return backend.compile_graph(graph, tensors)(tensors)
 
 
 @pytest.mark.parametrize("info", COVERED, ids=lambda info: info.formatted_name)
@@ -108,7 +108,7 @@ def test_samples(info):
             rtol *= TWICE.get(info.name, 1) if dtype in (torch.float16, torch.bfloat16) else 1
             torch.testing.assert_close(result, expected, rtol=rtol, atol=atol, equal_nan=True, msg=note)
         seen += len(samples)
-        left = set(_backend.host_targets()) & TARGETS - LEFT.get(dtype, set())
+        left = set(backend.host_targets()) & TARGETS - LEFT.get(dtype, set())
         left -= DIVIDES if dtype in INTEGERS else set()
         if not dtype.is_complex:
             assert not left, f"{dtype}: {left} ran on the host"

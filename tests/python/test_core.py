@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensortap as tap
-import tensortap._reading
-import tensortap._recording
-import tensortap._values
+from tensortap._record import reading, recording, values
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -250,7 +248,7 @@ class TestTensors:
         """An older torch has only __dlpack__; a subprocess hides the table before the type is first seen."""
         result = python(
             "import torch, tensortap as tap, sys\n"
-            "import tensortap._values as v\n"
+            "import tensortap._record.values as v\n"
             "del torch.Tensor.__dlpack_c_exchange_api__\n"
             "assert not hasattr(torch.Tensor, '__dlpack_c_exchange_api__')\n"
             "with tap.record(sys.argv[1] if len(sys.argv) > 1 else 'run'):\n"
@@ -734,7 +732,7 @@ class TestReading:
 
 
 def test_docstrings() -> None:
-    for module in (tap, tensortap._reading, tensortap._recording, tensortap._values):
+    for module in (tap, reading, recording, values):
         assert doctest.testmod(module).failed == 0
     test = doctest.DocTestParser().get_doctest(tap.save.__doc__ or "", {}, "save", None, 0)
     assert len(test.examples) == 2

@@ -213,11 +213,11 @@ import sys, torch
 from tensortap import _core
 real = _core.on_torch
 _core.on_torch = lambda *args: real(*args[:-1], None)
-sys.modules.pop("tensortap._torch", None)
+sys.modules.pop("tensortap._torch.torch_taps", None)
 import tensortap as tap
-from tensortap import _torch
-_torch.install = lambda: None
-_core.on_torch(_torch.save_traced, _torch.save_gradients, _torch.is_recompute, vars(torch.compiler), _torch.ask, None)
+from tensortap._torch import torch_taps
+torch_taps.install = lambda: None
+_core.on_torch(torch_taps.save_traced, torch_taps.save_gradients, torch_taps.is_recompute, vars(torch.compiler), torch_taps.ask, None)
 with tap.record(sys.argv[1]):
     for _ in range(2):
         torch.ops.tensortap.tap(torch.ones(2, 2).to_sparse(), "sparse", 0)

@@ -20,7 +20,8 @@ def test_example(example: str, tmp_path: Path) -> None:
 
 
 def test_docstrings() -> None:
-    from tensortap import _onimport, _printing, _taps, _watch
+    from tensortap._record import onimport, printing, taps
+    from tensortap._torch import watch
 
-    for module in (_onimport, _printing, _taps, _watch):
+    for module in (onimport, printing, taps, watch):
         assert doctest.testmod(module).failed == 0

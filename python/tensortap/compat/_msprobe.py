@@ -11,8 +11,8 @@ import random
 import threading
 from typing import Any, ClassVar
 
-from .. import _core, _recording
-from . import _paths
+from .. import _core
+from .._record import directories, recording
 from ._msprobe_config import FileCheckException, MsprobeException, Settings, invalid, read
 from ._msprobe_value import Shape
 
@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_new_lock)
 class Hook:
     """Takes one gradient to the slot its forward left. When it goes without having run, the slot is given up."""
 
-    def __init__(self, recorder: _recording.Recorder, name: str, step: int, call: int, path: str) -> None:
+    def __init__(self, recorder: recording.Recorder, name: str, step: int, call: int, path: str) -> None:
         self.recorder, self.name, self.step, self.call = recorder, name, step, call
         self.path = path or None
         self.leaf = False
@@ -64,18 +64,18 @@ class Hook:
             return  # the interpreter is going
 
 
-def put(recorder: _recording.Recorder, value: Any, name: str, step: int, call: int, **more: Any) -> None:
+def put(recorder: recording.Recorder, value: Any, name: str, step: int, call: int, **more: Any) -> None:
     """Save, and never raise: what goes wrong is said once."""
     try:
         recorder.save(value, name, step=step, call=call, **more)
     except Exception as error:
-        _paths.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
+        directories.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
 
 
-def put_shape(recorder: _recording.Recorder, shape: Shape, name: str, step: int, call: int, **more: Any) -> None:
+def put_shape(recorder: recording.Recorder, shape: Shape, name: str, step: int, call: int, **more: Any) -> None:
     """Save a value that was walked."""
     if shape.cut:
-        _paths.say_once("deep", f"{name} is nested deeper than 400 levels; what lies deeper is left out")
+        directories.say_once("deep", f"{name} is nested deeper than 400 levels; what lies deeper is left out")
     put(recorder, shape.value, name, step, call, **more)
     for path, part in reversed(shape.pieces):
         put(recorder, part, name, step, call, path=path, **more)
@@ -110,8 +110,8 @@ class Debugger:
         self._signature = self._look()
         self._init_step = self._loop = 0
         self._counts: dict[str, int] = {}
-        self._recorders: dict[int | None, _recording.Recorder] = {}
-        self._recorder: _recording.Recorder | None = None  # of this step
+        self._recorders: dict[int | None, recording.Recorder] = {}
+        self._recorder: recording.Recorder | None = None  # of this step
         self._ready = False
         self._rank_id: int | None = None  # given to start
 
@@ -139,13 +139,13 @@ class Debugger:
         """Save a value under a name and, when they arrive, the gradients of its tensors."""
         self = cls._get()
         if not isinstance(name, str) or not isinstance(save_backward, bool):
-            _paths.say_once("save", "PrecisionDebugger.save takes a value, a str and a bool; this call is skipped")
+            directories.say_once("save", "PrecisionDebugger.save takes a value, a str and a bool; this call is skipped")
             return
         with _lock:
             try:
                 self._save(variable, name, save_backward, hooks=True)
             except Exception as error:
-                _paths.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
+                directories.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
 
     @staticmethod
     def rank() -> int | None:
@@ -160,7 +160,8 @@ class Debugger:
     def _save(self, variable: Any, name: str, backward: bool, hooks: bool) -> tuple[int, int]:
         """Returns step and call, (-1, 0) when nothing was wanted."""
         if self._settings.level != "debug":
-            _paths.say_once("level", f'{name} was not saved: save is for level "debug", not {self._settings.level}')
+            level = self._settings.level
+            directories.say_once("level", f'{name} was not saved: save is for level "debug", not {level}')
             return -1, 0
         step = self._loop + self._init_step
         if not self._enabled or (self._settings.steps and step not in self._settings.steps):
@@ -180,7 +181,7 @@ class Debugger:
         return step, call
 
     def _announce(
-        self, recorder: _recording.Recorder, shape: Shape, name: str, step: int, call: int, hooks: bool
+        self, recorder: recording.Recorder, shape: Shape, name: str, step: int, call: int, hooks: bool
     ) -> None:
         """A place for every gradient, empty until it comes."""
         flags = SLOT if shape.mirror is None and shape.gradients else SLOT | GONE
@@ -193,7 +194,7 @@ class Debugger:
             if hooks:
                 self.hook(tensor, Hook(recorder, name, step, call, path))
 
-    def _open(self, step: int) -> _recording.Recorder | None:
+    def _open(self, step: int) -> recording.Recorder | None:
         """The recorder of this process's rank, None when it is not wanted."""
         rank = self.rank() if self._rank_id is None else self._rank_id
         known = rank if rank is not None else int(os.environ.get("RANK") or 0)
@@ -212,7 +213,7 @@ class Debugger:
                 "first_step": step,
                 "source": False,
             }
-            recorder = self._recorders[rank] = _recording._make(self._settings.dump_path, options)
+            recorder = self._recorders[rank] = recording._make(self._settings.dump_path, options)
         elif recorder.current_step != step:
             recorder.set_step(step)
         return recorder
@@ -258,7 +259,8 @@ class Debugger:
             self._reload()
             if self._settings.level != "debug":
                 if token_range is not None or scheduled_tokens is not None:
-                    _paths.say_once("tokens", "token_range and scheduled_tokens have no effect: everything is dumped")
+                    said = "token_range and scheduled_tokens have no effect: everything is dumped"
+                    directories.say_once("tokens", said)
                 if rank_id is not None and (not isinstance(rank_id, int) or isinstance(rank_id, bool) or rank_id < 0):
                     raise invalid(f"rank_id must be an integer from 0, not {rank_id!r}")
                 self._rank_id = rank_id if rank_id is not None else self._rank_id

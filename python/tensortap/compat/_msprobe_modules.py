@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from .. import _recording
-from . import _paths
+from .._record import directories, recording
 from ._msprobe import lock, put, put_shape
 from ._msprobe_config import Settings, invalid
 from ._msprobe_value import Shape
@@ -38,7 +37,7 @@ def _never_raise(hook: Callable[..., Any]) -> Callable[..., Any]:
             with lock():
                 return hook(*args)
         except Exception as error:
-            _paths.say_once("modules", f"a module was not dumped: {error.args[0] if error.args else error}")
+            directories.say_once("modules", f"a module was not dumped: {error.args[0] if error.args else error}")
             return None
 
     return safe
@@ -184,7 +183,7 @@ class Modules:
         self._running: dict[int, list[str]] = {}  # by thread, outermost first
         self._calls: dict[int, list[_Call]] = {}
 
-    def start(self, settings: Settings, recorder: _recording.Recorder | None, step: int) -> None:
+    def start(self, settings: Settings, recorder: recording.Recorder | None, step: int) -> None:
         self._settings, self.recorder, self.step = settings, recorder, step
         self.on = recorder is not None
 
@@ -195,7 +194,7 @@ class Modules:
             try:
                 self.recorder.flush()
             except Exception as error:
-                _paths.say_once("modules", f"dump.json may not be whole: {error.args[0] if error.args else error}")
+                directories.say_once("modules", f"dump.json may not be whole: {error.args[0] if error.args else error}")
 
     # -------------------------------------------------------------------------------------------------------- hooks
 
@@ -218,11 +217,11 @@ class Modules:
         for path, module in model.named_modules():
             kind = type(module).__name__
             if kind == "OptimizedModule" or module._compiled_call_impl is not None:
-                _paths.say_once("compiled", f"{path or kind} is compiled; level L0 sees only what runs uncompiled")
+                directories.say_once("compiled", f"{path or kind} is compiled; level L0 sees only what runs uncompiled")
             if module is model or kind == "FullyShardedDataParallel":
                 continue
             if isinstance(module, torch.jit.ScriptModule):
-                _paths.say_once("script", f"{path} is a ScriptModule and is not dumped")
+                directories.say_once("script", f"{path} is a ScriptModule and is not dumped")
                 continue
             name = f"{start}{path}.{kind}"
             module.register_forward_pre_hook(_never_raise(functools.partial(self._before, name)), with_kwargs=True)
@@ -242,7 +241,7 @@ class Modules:
                 self._save({"input_args": args, "input_kwargs": kwargs}, call, "input")
             self._save_stack(call.forward)
         if module._backward_hooks and module._is_full_backward_hook is False:
-            _paths.say_once(
+            directories.say_once(
                 "backward", f"{name} has a hook of register_backward_hook; its own gradients are not dumped"
             )
             return None

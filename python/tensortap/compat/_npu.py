@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import _paths
+from .._record import directories
 from ._graph import NPUGraph, graph
 
 __all__ = [
@@ -82,7 +82,7 @@ def synchronize(device: Any = None) -> None:
     """Wait for the device, and for the files that were being written."""
     if _has_cuda():
         torch.cuda.synchronize(_number(device))
-    _paths.flush()
+    directories.flush()
 
 
 def empty_cache() -> None:

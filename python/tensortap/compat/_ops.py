@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import _paths
+from .._record import directories
 
 _SCHEMAS = {
     "npugraph": "(Tensor[] tensors, str? path, bool overwrite, bool many) -> ()",
@@ -27,7 +27,7 @@ def save_tensors(tensors: list[torch.Tensor], path: str | None, overwrite: bool,
         raise RuntimeError("save_npugraph_tensor inside a CUDA graph capture is not there yet; save outside the graph")
     flags = _OVERWRITE if overwrite else None
     value: Any = [each.detach() for each in tensors] if many else tensors[0].detach()
-    _paths.write(path or "", "torch_npu", _paths.device_index(tensors[0]), value, flags=flags)
+    directories.write(path or "", "torch_npu", directories.device_index(tensors[0]), value, flags=flags)
 
 
 def _save_trouble(x: torch.Tensor, file: str, suffix: str, mode: str) -> None:

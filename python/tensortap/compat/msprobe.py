@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from .. import _recording, _torch
-from . import _paths
+from .._record import directories, recording
+from .._torch import torch_taps
 from ._msprobe import GONE, SLOT, Debugger, Hook, lock, put
 from ._msprobe import seed as seed_python
 from ._msprobe_config import FileCheckException, MsprobeException
@@ -62,7 +62,7 @@ class PrecisionDebugger(Debugger):
         try:
             self._modules.start(self._settings, self._open(step), step)
         except Exception as error:
-            _paths.say_once("msprobe", f"modules are not dumped: {error.args[0] if error.args else error}")
+            directories.say_once("msprobe", f"modules are not dumped: {error.args[0] if error.args else error}")
 
     def _pause(self) -> None:
         if self._modules is not None:
@@ -166,7 +166,7 @@ def _leaf_hook(tensor: torch.Tensor, token: torch.Tensor, name: str, path: str) 
 
     def hook(grad: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling() and is_over(token):
-            _torch.forget(tensor, token, path)
+            torch_taps.forget(tensor, token, path)
         else:
             torch.ops.tensortap_compat.debug_grad(grad, token, name, path)
         return grad
@@ -185,7 +185,7 @@ def is_over(token: torch.Tensor) -> bool:
 class _Awaited:
     """The gradients that a compiled save waits for. When its token goes, they are given up."""
 
-    def __init__(self, recorder: _recording.Recorder, name: str, step: int, call: int, paths: set[str]) -> None:
+    def __init__(self, recorder: recording.Recorder, name: str, step: int, call: int, paths: set[str]) -> None:
         self.recorder, self.name, self.step, self.call, self.paths = recorder, name, step, call, paths
 
     def give_up(self) -> None:
@@ -224,8 +224,8 @@ def compiled_save(tensors: list[torch.Tensor], name: str, shape: str, backward: 
                     paths = {path for path, _ in Shape(value).gradients}
                     _awaited[number] = _Awaited(debugger._recorder, name, step, call, paths)
             except Exception as error:
-                _paths.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
-    return _torch.told_when_gone((step, call, number), lambda: _drop(number))
+                directories.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
+    return torch_taps.told_when_gone((step, call, number), lambda: _drop(number))
 
 
 def compiled_grad(grad: torch.Tensor, token: torch.Tensor, name: str, path: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import mindspore
 
-from .. import _mindspore
 from .._core import save_mindspore as save
 from .._core import step_all as step
-from .._mindspore import save_grad
+from .._mindspore import ms_taps
+from .._mindspore.ms_taps import save_grad
 from ._msprobe import Debugger, Hook
 from ._msprobe import seed as seed_python
 from ._msprobe_config import FileCheckException, MsprobeException
@@ -46,14 +46,14 @@ class PrecisionDebugger(Debugger):
     """
 
     framework = "mindspore"
-    rank = staticmethod(_mindspore.rank)
+    rank = staticmethod(ms_taps.rank)
 
     save = staticmethod(_save)
 
     @staticmethod
     def hook(tensor: Any, hook: Hook) -> None:
         """Have the hook called with the gradient of a tensor."""
-        _mindspore.add_hook(tensor, hook)
+        ms_taps.add_hook(tensor, hook)
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> None:
@@ -80,4 +80,4 @@ def _remove_dropout() -> None:
         cell.construct = construct
 
 
-_mindspore.install_debugger(_save_now)
+ms_taps.install_debugger(_save_now)

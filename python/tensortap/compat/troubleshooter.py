@@ -10,9 +10,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from .. import _command, _core
-from .._onimport import when_imported
-from . import _paths
+from .. import _core
+from .._record import command, directories
+from .._record.onimport import when_imported
 
 __all__ = ["migrator", "save", "save_convert", "save_grad", "widget"]
 
@@ -40,15 +40,15 @@ def put(x: Any, file: str, suffix: str, mode: str, path: tuple[str, ...] = ()) -
         x = x.detach()
     where = "\x1f".join("k" + key for key in path) or None
     more = {"call": _core.next_file_id(), "suffix": suffix or None, "path": where}
-    _paths.write(file or "./", "troubleshooter", 0, x, **more)
+    directories.write(file or "./", "troubleshooter", 0, x, **more)
 
 
 def _show(x: Any, text: str) -> None:
     """On the screen, or in MindSpore's print file where there is one."""
     if _is_mindspore(x):
-        from .. import _mindspore
+        from .._mindspore import ms_taps
 
-        where = _mindspore.print_file()
+        where = ms_taps.print_file()
         if where:
             _core.print_to_file(where, text, x)
             return
@@ -114,7 +114,7 @@ def save_grad(file: str, data: Any, suffix: str = "backward", output_mode: str =
     if not _is_torch(data):
         raise TypeError(f"save_grad takes a tensor, not {type(data).__name__}")
     if not data.requires_grad:
-        _paths.say_once("save_grad", f"save_grad: {file} needs no gradient, so none is going to be saved")
+        directories.say_once("save_grad", f"save_grad: {file} needs no gradient, so none is going to be saved")
         return data
     name, end, mode = file or "", suffix or "", output_mode
 
@@ -132,16 +132,16 @@ def save_grad(file: str, data: Any, suffix: str = "backward", output_mode: str =
 
 
 def _save_mindspore_grad(file: str, data: Any, suffix: str, mode: str) -> Any:
-    from .. import _mindspore
+    from .._mindspore import ms_taps
 
-    return _mindspore.on_gradient(data, lambda grad: put(grad, file, suffix, mode))
+    return ms_taps.on_gradient(data, lambda grad: put(grad, file, suffix, mode))
 
 
 def save_convert(file: str, output_path: str) -> None:
     """Turn a print file of MindSpore into .npy files: ``<output_path>/<name>_<dtype>_<id>.npy``."""
     if not os.path.isfile(file):
         raise ValueError(f"save_convert: there is no file {file}")
-    done = subprocess.run([_command.path(), "convert", file, output_path], capture_output=True, text=True)
+    done = subprocess.run([command.path(), "convert", file, output_path], capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"save_convert: {done.stderr.strip() or done.stdout.strip()}")
 
@@ -151,9 +151,9 @@ migrator = types.SimpleNamespace(save=save, save_grad=save_grad)
 
 
 def _with_mindspore() -> None:
-    from .. import _mindspore
+    from .._mindspore import ms_taps
 
-    _mindspore.install_troubleshooter(save, save_grad)
+    ms_taps.install_troubleshooter(save, save_grad)
 
 
 when_imported("mindspore", _with_mindspore)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .. import _paths
+from ..._record import directories
 from ._options import (
     CallableValue,
     DictOptionValue,
@@ -264,4 +264,4 @@ def report_without_effect(config: CompilerConfig) -> None:
     changed = config.set_options()
     for row in ROWS:
         if not row.works and row.path in changed:
-            _paths.say_once(f"torchair:{row.path}", f"config.{row.path} has no effect here")
+            directories.say_once(f"torchair:{row.path}", f"config.{row.path} has no effect here")

@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from ... import _recording, _values
-from .. import _paths
+from ..._record import directories, recording, values
 from ._config import CompilerConfig
 from ._logger import logger
 from ._rank import world_and_rank
@@ -38,10 +37,10 @@ def dump_directory(path: str | None) -> str:
     return directory
 
 
-def recorder_of(path: str | None) -> _recording.Recorder:
+def recorder_of(path: str | None) -> recording.Recorder:
     """The recorder of a dump; raises when the path cannot be used."""
     world, rank = world_and_rank()
-    return _paths.recorder_for(dump_directory(path), "torchair", 0, world_size=world, rank=rank, asynchronous=True)
+    return directories.recorder_for(dump_directory(path), "torchair", 0, world_size=world, rank=rank, asynchronous=True)
 
 
 def _ask(keep: Callable[[torch.fx.Node], Any], node: torch.fx.Node) -> torch.fx.Node | None:
@@ -71,14 +70,14 @@ _NUMBERS = (bool, int, float, complex)
 class Dump:
     """Puts the values of one graph's nodes on disk."""
 
-    def __init__(self, recorder: _recording.Recorder, graph: int) -> None:
+    def __init__(self, recorder: recording.Recorder, graph: int) -> None:
         self.recorder, self.graph = recorder, graph
 
     def put(self, value: Any, node: str, kind: str, argument: str, step: int, stamp: int) -> None:
         """A tensor or a number to its file, a list to one for each tensor; anything else has none."""
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided or value.is_quantized:
-                value = _values.simplify(value, False)[0]
+                value = values.simplify(value, False)[0]
         if isinstance(value, dict):
             for key, each in value.items():
                 self.put(each, node, kind, f"{argument}.{key}", step, stamp)
@@ -192,7 +191,7 @@ def config_dump(config: CompilerConfig, graph: int) -> EngineDump:
     if options.dump_data.value == "stats":
         where = os.path.join(options.dump_path.raw, f"worldsize{world}_global_rank{rank}")
         more = {"keep": "stats", "mode": "append", "world_size": world, "rank": rank}
-        recorder = _paths.recorder_for(where, "native", 0, **more)
+        recorder = directories.recorder_for(where, "native", 0, **more)
     else:
         recorder = recorder_of(os.path.realpath(options.dump_path.raw))
     layers = set(options.dump_layer.raw.replace('"', " ").split())
@@ -204,7 +203,7 @@ def _say_ignored(config: CompilerConfig) -> None:
     ignored = [path for path in config.set_options() if not path.startswith("debug.data_dump.")]
     if ignored:
         names = ", ".join("config." + path for path in ignored)
-        _paths.say_once(
+        directories.say_once(
             f"data_dump:{names}", f"data_dump runs the graph eagerly, so that these have no effect: {names}"
         )
 

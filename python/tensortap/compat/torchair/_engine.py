@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ... import _core
-from ..._backend import compile_graph
-from .. import _paths
+from ..._engine.backend import compile_graph
+from ..._record import directories
 from . import _convert, _dump, _graph_dump, _order
 from ._config import CompilerConfig
 
@@ -44,7 +44,7 @@ def _fuses(config: CompilerConfig) -> bool:
         ) from None
     unknown = sorted(set(pairs) - {"ALL"})
     if unknown:
-        _paths.say_once(f"fusion:{path}", f"{path}: there is no fusion of the name {unknown[0]}, only ALL")
+        directories.say_once(f"fusion:{path}", f"{path}: there is no fusion of the name {unknown[0]}, only ALL")
     return pairs.get("ALL") != "off"
 
 

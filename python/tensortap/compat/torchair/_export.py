@@ -19,8 +19,8 @@ from torch.fx import Node
 from torch.utils import _pytree
 
 from ... import _core
-from ..._backend import compile_graph
-from .. import _paths
+from ..._engine.backend import compile_graph
+from ..._record import directories
 from . import _convert, _ge_attr, _ge_types, _graph_dump, _proto
 from ._config import CompilerConfig
 from ._ge_graph import GeGraph, Op, Tensor
@@ -146,7 +146,7 @@ def use_internal_format_weight(model: torch.nn.Module) -> None:
     """Weights in a format of the NPU's own: there is none here, so they stay as they are, which is said once."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"use_internal_format_weight takes a torch.nn.Module, not {type(model).__name__}")
-    _paths.say_once("internal_format", "use_internal_format_weight has no effect here: weights stay as they are")
+    directories.say_once("internal_format", "use_internal_format_weight has no effect here: weights stay as they are")
 
 
 # ------------------------------------------------------------------------------------------------------------- reading

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .. import _paths
+from ..._record import directories
 from ._ge_ops import aten
 from ._lower import Emitter
 
@@ -89,7 +89,7 @@ def partition(loss_index: Any) -> Callable[..., tuple[torch.fx.GraphModule, torc
         mode = detect_fake_mode([node.meta.get("val") for node in joint.graph.nodes])
         others = any(tangent.users for index, tangent in enumerate(tangents) if index != loss)
         if loss is None or mode is None or others:
-            _paths.say_once(
+            directories.say_once(
                 "joint",
                 "aot_config_enable_joint_graph: the graph does not give one number as the loss and nothing else to "
                 "differentiate, so forward and backward stay two graphs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from .. import _paths
+from ..._record import directories
 from ._config import _MOST, CompilerConfig
 from ._options import (
     CallableValue,
@@ -117,7 +117,7 @@ def with_options(config: CompilerConfig, options: dict[str, Any]) -> CompilerCon
         value = kind.check(value)
         if not path:
             if name not in _WORK and value != kind.default:
-                _paths.say_once(f"npugraph_ex:{name}", f"the option {name} of npugraph_ex has no effect here")
+                directories.say_once(f"npugraph_ex:{name}", f"the option {name} of npugraph_ex has no effect here")
             continue
         group: Any = made
         *parents, last = path.lstrip("!").split(".")

@@ -1,0 +1,1 @@
+"""Taps of MindSpore."""

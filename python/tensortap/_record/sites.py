@@ -1,0 +1,46 @@
+"""The text that a tap inside a graph carries, as py_site.c reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
+SLOT, SLOT_GONE = 4, 8
+
+
+def text(value: str) -> str:
+    """A text inside a site.
+
+    >>> text("a;b")
+    'a%3Bb'
+    """
+    if not value.isascii() or "\0" in value:
+        value = clean(value)
+    return value.replace("%", "%25").replace(";", "%3B")
+
+
+def clean(value: str) -> str:
+    """What an operator's str cannot hold, written as C does in eager."""
+    return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+clean._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo runs it rather than trace it
+
+
+def constant(value: Any, name: str) -> str:
+    """The tree of a leaf that is no tensor; ``name`` is its type's.
+
+    >>> constant(1.5, "float"), constant("x", "str")
+    ('f1.5;', 'sx;')
+    """
+    if value is None:
+        return "n"
+    if isinstance(value, bool):
+        return "b1" if value else "b0"
+    if isinstance(value, float):
+        return "f" + repr(value) + ";"
+    if isinstance(value, complex):
+        return "c" + repr(value.real) + "," + repr(value.imag) + ";"
+    if isinstance(value, str):
+        return "s" + text(value) + ";"
+    return "s" + text(name) + ";"
