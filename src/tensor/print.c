@@ -7,6 +7,7 @@
 #include "tensor/decimal.h"
 #include "tensor/element.h"
 #include "tensor/float_mode.h"
+#include "tensor/walk.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -397,10 +398,9 @@ static void read_options(printer *p, const tap_print_options *options)
 tap_status tap_tensor_print(const tap_tensor *tensor, const tap_print_options *options, tap_write_fn write, void *user,
                             tap_error *err)
 {
+    int64_t count;
+    TAP_TRY(tap__tensor_check(tensor, &count, err));
     const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);
-    int64_t count = tap_tensor_count(tensor);
-    if (!info || count < 0 || (count && !tensor->data))
-        return tap_fail(err, TAP_E_INVALID, "print: the tensor has no valid dtype, shape or data; check tap_tensor");
     printer p = {.tensor = tensor, .kind = info->kind, .values = info->values, .ndim = tensor->ndim, .write = write,
                  .user = user};
     __auto_type mode = tap__float_mode_enter();

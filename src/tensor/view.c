@@ -3,8 +3,8 @@
 
 int64_t tap_tensor_count(const tap_tensor *tensor)
 {
-    const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);
-    if (!info || tensor->ndim < 0 || tensor->ndim > TAP_MAX_NDIM)
+    const tap_dtype_info *info = tensor ? tap_dtype_describe(tensor->dtype) : NULL;
+    if (!info || tensor->ndim < 0 || tensor->ndim > TAP_MAX_NDIM || (tensor->ndim && !tensor->shape))
         return -1;
     int64_t count = 1;
     bool empty = false, overflow = false;
@@ -28,8 +28,9 @@ int64_t tap_tensor_bytes(const tap_tensor *tensor)
 
 bool tap_tensor_is_contiguous(const tap_tensor *tensor)
 {
-    if (!tensor->strides || tap_tensor_count(tensor) <= 1)
-        return true;
+    int64_t count = tap_tensor_count(tensor);
+    if (count <= 1 || !tensor->strides)
+        return count >= 0;
     int64_t expected = 1;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
         if (tensor->shape[i] != 1 && tensor->strides[i] != expected)

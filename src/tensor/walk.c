@@ -5,14 +5,22 @@
 
 #include <string.h>
 
-static tap_status check(const tap_tensor *tensor, int64_t *count, tap_error *err)
+tap_status tap__shape_check(const tap_tensor *tensor, tap_error *err)
 {
-    if (!tap_dtype_describe(tensor->dtype))
-        return tap_fail(err, TAP_E_INVALID, "tensor: dtype %d is not known; use one of tap_dtype", (int)tensor->dtype);
+    if (!tensor)
+        return tap_fail(err, TAP_E_INVALID, "tensor: the pointer to it is NULL; give a tap_tensor");
     if (tensor->ndim < 0 || tensor->ndim > TAP_MAX_NDIM)
         return tap_fail(err, TAP_E_INVALID, "tensor: %d dimensions; 0 to %d are possible", tensor->ndim, TAP_MAX_NDIM);
     if (tensor->ndim && !tensor->shape)
         return tap_fail(err, TAP_E_INVALID, "tensor: %d dimensions but no shape; set tap_tensor.shape", tensor->ndim);
+    return TAP_OK;
+}
+
+tap_status tap__tensor_check(const tap_tensor *tensor, int64_t *count, tap_error *err)
+{
+    TAP_TRY(tap__shape_check(tensor, err));
+    if (!tap_dtype_describe(tensor->dtype))
+        return tap_fail(err, TAP_E_INVALID, "tensor: dtype %d is not known; use one of tap_dtype", (int)tensor->dtype);
     *count = tap_tensor_count(tensor);
     if (*count < 0)
         return tap_fail(err, TAP_E_INVALID, "tensor: its shape has a negative size or its bytes do not fit 63 bits");
@@ -24,7 +32,7 @@ static tap_status check(const tap_tensor *tensor, int64_t *count, tap_error *err
 tap_status tap__walk_begin(tap_walk *walk, const tap_tensor *tensor, tap_error *err)
 {
     int64_t count = 0;
-    TAP_TRY(check(tensor, &count, err));
+    TAP_TRY(tap__tensor_check(tensor, &count, err));
     walk->at = tensor->data;
     walk->item = tap_dtype_describe(tensor->dtype)->bytes;
     walk->left = count;

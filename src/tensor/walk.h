@@ -14,7 +14,12 @@ typedef struct tap_walk {
     int64_t index[TAP_MAX_NDIM];
 } tap_walk;
 
-/* Fails with TAP_E_INVALID for a tensor that makes no sense. */
+/* Every tensor from outside is looked at by one of these: TAP_E_INVALID says what makes no sense in it. The first looks
+ * at dimensions and shape alone, for a tensor of which nothing else is known. */
+tap_status tap__shape_check(const tap_tensor *tensor, tap_error *err);
+tap_status tap__tensor_check(const tap_tensor *tensor, int64_t *count, tap_error *err);
+
+/* Looks at the tensor (tap__tensor_check) and stands before its first element. */
 tap_status tap__walk_begin(tap_walk *walk, const tap_tensor *tensor, tap_error *err);
 bool tap__walk_is_contiguous(const tap_walk *walk);
 /* The last dimension but one is the one that lies side by side: reading many rows at a time is much faster. */

@@ -761,6 +761,11 @@ static void a_bad_tensor_is_counted(void **state)
     assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
     meta.tensor.ndim = -1;
     assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
+    meta.tensor = (tap_tensor){NULL, TAP_F32, 1, NULL, NULL};
+    assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
+    tensor = (tap_tensor){&options, TAP_F32, 2, NULL, NULL};
+    assert_int_equal(tap_save(rec, "bad", &tensor, NULL), TAP_E_INVALID);
+    assert_int_equal(tap_save(rec, "bad", &tensor, &(tap_save_info){.flags = TAP_SAVE_SLOT}), TAP_E_INVALID);
     tap_error err;
     assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
     expect_verify(dir, TAP_E_LOST);
