@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "record/capture/recorder.h"
+#include "record/native/scan.h"
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
 
@@ -521,6 +522,57 @@ static tap_status save_one(tap_recorder *rec)
 }
 
 /* A child whose own recorder cannot be opened must not claim that its values are safe. */
+/* The thread that the newest entry of an attempt with this name says it was saved by. */
+static int32_t saved_by(const char *dir, int32_t child, const char *name)
+{
+    tap_attempt_list list;
+    int32_t tid = 0;
+    assert_int_equal(tap__attempt_list(dir, &list, NULL), TAP_OK);
+    for (size_t i = 0; i < list.count; i++) {
+        const tap_entry *entry;
+        tap_meta meta;
+        uint32_t segment;
+        uint64_t offset;
+        bool cut;
+        tap_scan scan;
+        if (list.items[i].child != child)
+            continue;
+        assert_int_equal(tap__scan_open(&scan, &list.items[i], NULL, NULL), TAP_OK);
+        while (tap__scan_next(&scan, &entry, &segment, &offset, &cut, NULL) == TAP_OK)
+            if (entry->type == TAP_ENTRY_DATA && tap__meta_read(&meta, entry + 1, entry->meta_bytes) &&
+                meta.len[TAP_META_NAME] == strlen(name) &&
+                memcmp(meta.text[TAP_META_NAME], name, strlen(name)) == 0)
+                tid = entry->tid;
+        tap__scan_close(&scan);
+    }
+    tap__attempt_list_free(&list);
+    return tid;
+}
+
+static void a_forked_child_has_its_own_thread_number(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, TAP_COMMAND);
+    tap_recorder *rec = must_open(&options);
+    save_floats(rec, "parent", 3, 1);
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        save_floats(rec, "child", 3, 2);
+        _exit(0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    must_close(rec);
+    assert_int_equal(tap_run_wait(dir, 20000, NULL), TAP_OK);
+    assert_int_equal(saved_by(dir, 0, "parent"), getpid());
+    assert_int_equal(saved_by(dir, (int32_t)pid, "child"), pid);
+    scratch_drop(dir);
+}
+
 static void a_child_that_cannot_record_says_so(void **state)
 {
     (void)state;
@@ -772,6 +824,84 @@ static void a_bad_tensor_is_counted(void **state)
     scratch_drop(dir);
 }
 
+/* An open that fails half-way leaves nothing that a second one meets. */
+static void an_open_that_failed_can_be_tried_again(void **state)
+{
+    (void)state;
+    static const tap_open_mode MODES[] = {TAP_OPEN_NEW, TAP_OPEN_APPEND, TAP_OPEN_REPLACE};
+    for (int m = 0; m < 3; m++) {
+        char *dir = scratch_make(), path[600];
+        tap_options options = options_for(dir, "thread");
+        tap_recorder *rec;
+        tap_error err;
+        options.mode = MODES[m];
+        options.ring = TAP_RING_FILE;
+        options.ring_bytes = 1ull << 50; /* no disk has room for it */
+        assert_int_not_equal(tap_recorder_open(&options, &rec, &err), TAP_OK);
+        snprintf(path, sizeof path, "%s/rank0/attempt0.json", dir);
+        assert_int_not_equal(access(path, F_OK), 0);
+        snprintf(path, sizeof path, "%s/rank0/attempt0.ring", dir);
+        assert_int_not_equal(access(path, F_OK), 0);
+        options.ring_bytes = 1 << 20;
+        rec = must_open(&options);
+        save_floats(rec, "x", 3, 1);
+        must_close(rec);
+        expect_list(dir, NULL, "x@0.0 forward float32[3] 0\n");
+        expect_verify(dir, TAP_OK);
+        scratch_drop(dir);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------- steps */
+
+enum { STEP_THREADS = 4, STEPS_EACH = 2000 };
+
+static void *take_steps(void *rec)
+{
+    for (int i = 0; i < STEPS_EACH; i++)
+        if (tap_step(rec) != TAP_OK)
+            return rec;
+    return NULL;
+}
+
+static void threads_end_different_steps(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    pthread_t threads[STEP_THREADS];
+    for (int i = 0; i < STEP_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, take_steps, rec), 0);
+    for (int i = 0; i < STEP_THREADS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    assert_int_equal(tap_current_step(rec), STEP_THREADS * STEPS_EACH);
+    must_close(rec);
+    scratch_drop(dir);
+}
+
+static void there_is_a_last_step(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, "thread");
+    tap_recorder *rec = must_open(&options);
+    tap_error err;
+    assert_int_equal(tap_set_step(rec, INT64_MAX), TAP_OK);
+    assert_int_equal(tap_step(rec), TAP_E_INVALID);
+    tap_recorder_error(rec, &err);
+    assert_non_null(strstr(err.message, "tap_set_step"));
+    assert_int_equal(tap_current_step(rec), INT64_MAX);
+    assert_int_equal(tap_set_step(rec, 5), TAP_OK);
+    assert_int_equal(tap_step(rec), TAP_OK);
+    assert_int_equal(tap_current_step(rec), 6);
+    must_close(rec);
+    scratch_drop(dir);
+}
+
 /* ----------------------------------------------------------------------------------------- the n-th allocation fails */
 
 static atomic_long allocations, fail_at;
@@ -859,6 +989,7 @@ int main(void)
         cmocka_unit_test(slots_and_declared_names),
         cmocka_unit_test(many_threads),
         cmocka_unit_test(a_forked_child_records_beside_its_parent),
+        cmocka_unit_test(a_forked_child_has_its_own_thread_number),
         cmocka_unit_test(a_child_that_cannot_record_says_so),
         cmocka_unit_test(children_of_children_and_two_recorders),
         cmocka_unit_test(exit_while_other_threads_save),
@@ -868,6 +999,9 @@ int main(void)
         cmocka_unit_test(opening_says_why_not),
         cmocka_unit_test(nothing_is_nothing),
         cmocka_unit_test(a_bad_tensor_is_counted),
+        cmocka_unit_test(an_open_that_failed_can_be_tried_again),
+        cmocka_unit_test(threads_end_different_steps),
+        cmocka_unit_test(there_is_a_last_step),
         cmocka_unit_test(every_allocation_may_fail),
     };
     int failed = cmocka_run_group_tests_name("recorder", tests, NULL, NULL);

@@ -36,6 +36,7 @@ static _Atomic uint32_t fork_generation;
 static void after_fork_in_child(void)
 {
     atomic_fetch_add(&fork_generation, 1);
+    tap__save_forked();
 }
 
 static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_error *err);
@@ -515,6 +516,8 @@ static tap_session *session_new(tap_recorder *rec, int32_t child, tap_error *err
         return session;
     if (session->has_ring)
         atomic_store(&session->ring.header->closed, 1);
+    if (!session->has_thread && (!session->has_ring || !tap__ring_writer_alive(&session->ring)))
+        tap__attempt_give_back(&session->files); /* else the writer ends it, when it comes to */
     session_free(session);
     return NULL;
 }
@@ -532,6 +535,7 @@ tap_session *tap__recorder_session(tap_recorder *rec)
         return atomic_load(&rec->session);
     }
     pthread_mutex_init(&rec->error_lock, NULL);
+    pthread_mutex_init(&rec->step_lock, NULL);
     tap_error err;
     tap_session *session = session_new(rec, (int32_t)getpid(), &err);
     if (!session)
@@ -577,6 +581,7 @@ static void recorder_free(tap_recorder *rec)
     tap__ranges_free(&rec->steps);
     tap__free(rec->strings);
     pthread_mutex_destroy(&rec->error_lock);
+    pthread_mutex_destroy(&rec->step_lock);
     tap__free(rec);
 }
 
@@ -587,6 +592,7 @@ tap_status tap_recorder_open(const tap_options *options, tap_recorder **out, tap
     if (!rec)
         return tap_fail_nomem(err);
     pthread_mutex_init(&rec->error_lock, NULL);
+    pthread_mutex_init(&rec->step_lock, NULL);
     tap_status status = options_take(rec, options, err);
     atomic_store(&rec->generation, atomic_load(&fork_generation));
     atomic_store(&rec->opening, atomic_load(&fork_generation));
@@ -614,33 +620,59 @@ int64_t tap_current_step(const tap_recorder *rec)
     return rec ? atomic_load(&rec->step) : 0;
 }
 
-tap_status tap_set_step(tap_recorder *rec, int64_t step)
+static tap_status no_next_step(tap_recorder *rec)
 {
-    if (!rec)
-        return TAP_OK;
-    tap_session *session = rec->rank_wanted ? tap__recorder_session(rec) : NULL;
+    tap_error err;
+    tap_fail(&err, TAP_E_INVALID, "%s: step %lld is the last there is; set another with tap_set_step", rec->options.dir,
+             (long long)INT64_MAX);
+    tap__recorder_tell(rec, TAP_TOLD_STEP, &err);
+    return TAP_E_INVALID;
+}
+
+/* Ends the step that is and begins the next one, or `step`. */
+static tap_status change_step(tap_recorder *rec, tap_session *session, bool next, int64_t step)
+{
+    int64_t ended = atomic_load(&rec->step), not_frozen = INT64_MAX;
+    if (next && ended == INT64_MAX)
+        return no_next_step(rec);
     tap_status status = TAP_OK;
-    if (session)
-        tap__save_losses(rec, session);
-    if (session && session->has_ring) {
-        status = tap__save_mark(rec, session, TAP_ENTRY_STEP, atomic_load(&rec->step));
-        tap__recorder_mind_writer(rec, session, false);
-        tap__recorder_hear(rec, session);
-    }
-    int64_t ended = atomic_exchange(&rec->step, step), not_frozen = INT64_MAX;
+    if (session && session->has_ring)
+        status = tap__save_mark(rec, session, TAP_ENTRY_STEP, ended);
+    while (!atomic_compare_exchange_weak(&rec->step, &ended, next ? ended + 1 : step))
+        if (next && ended == INT64_MAX)
+            return no_next_step(rec);
     if (rec->options.freeze_on_nan && atomic_load(&rec->bad_seen) &&
         atomic_compare_exchange_strong(&rec->frozen_after, &not_frozen, ended))
         tap__log(TAP_LOG_WARNING, "%s: a NaN or infinity was seen before step %lld; recording is frozen",
-                 rec->options.dir, (long long)step);
+                 rec->options.dir, (long long)(next ? ended + 1 : step));
     set_active(rec);
-    if (status == TAP_OK && session && session->has_ring && rec->options.durability >= TAP_DURABLE_FLUSH)
-        status = tap_flush(rec, -1, NULL);
     return status;
+}
+
+static tap_status step_to(tap_recorder *rec, bool next, int64_t step)
+{
+    tap_session *session = rec->rank_wanted ? tap__recorder_session(rec) : NULL;
+    if (!session)
+        return change_step(rec, NULL, next, step);
+    tap__save_losses(rec, session);
+    pthread_mutex_lock(&rec->step_lock); /* the ring tells of steps in the order they end */
+    tap_status status = change_step(rec, session, next, step);
+    pthread_mutex_unlock(&rec->step_lock);
+    if (!session->has_ring)
+        return status;
+    tap__recorder_mind_writer(rec, session, false);
+    tap__recorder_hear(rec, session);
+    return status == TAP_OK && rec->options.durability >= TAP_DURABLE_FLUSH ? tap_flush(rec, -1, NULL) : status;
+}
+
+tap_status tap_set_step(tap_recorder *rec, int64_t step)
+{
+    return rec ? step_to(rec, false, step) : TAP_OK;
 }
 
 tap_status tap_step(tap_recorder *rec)
 {
-    return rec ? tap_set_step(rec, atomic_load(&rec->step) + 1) : TAP_OK;
+    return rec ? step_to(rec, true, 0) : TAP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------------- flush and close */

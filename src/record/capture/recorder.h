@@ -47,13 +47,15 @@ struct tap_recorder {
     _Atomic uint64_t filtered;     /* by the rank, step and enabled filters: not in the ring's count */
     _Atomic uint32_t opening;      /* the generation whose session was begun by some thread */
     _Atomic bool ended;            /* closed, at exit without being freed: other threads may still save */
+    pthread_mutex_t step_lock;     /* a step ends in the ring and here before the next one does */
     pthread_mutex_t error_lock;
     tap_error error;
     uint32_t told;                 /* TOLD_* bits: what was said once */
     tap_recorder *next;            /* in the list of open recorders */
 };
 
-enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32 };
+enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
+       TAP_TOLD_STEP = 64 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
 tap_session *tap__recorder_session(tap_recorder *rec);
@@ -66,6 +68,8 @@ void tap__recorder_hear(tap_recorder *rec, tap_session *session);
 /* Starts a new writer when the old one is gone. Cheap when called often. */
 void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now);
 
+/* save.c: in a forked child, in its only thread: what was remembered of the parent's is not true any more. */
+void tap__save_forked(void);
 /* save.c: LOST entries for what was dropped since the last time. */
 void tap__save_losses(tap_recorder *rec, tap_session *session);
 /* An entry without name or payload (STEP). */

@@ -22,6 +22,11 @@
 static const tap_save_info NO_INFO;
 static _Thread_local int32_t thread_id;
 
+void tap__save_forked(void)
+{
+    thread_id = 0;
+}
+
 /* One leaf on its way into the ring. */
 typedef struct save_job {
     tap_recorder *rec;

@@ -536,10 +536,12 @@ bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info
 
 /* --------------------------------------------------------------------------------------------------------- taking */
 
-/* Is it one of the files an attempt may leave? Only those are ever deleted. */
+/* What an attempt may leave beside its segments. Nothing else is ever deleted. */
+static const char *const SUFFIXES[] = {".json", ".sqlite", ".sqlite.tmp", ".lost", ".ring"};
+enum { SUFFIX_COUNT = sizeof SUFFIXES / sizeof SUFFIXES[0] };
+
 static bool is_ours(const char *name)
 {
-    static const char *const SUFFIXES[] = {".json", ".sqlite", ".sqlite.tmp", ".lost", ".ring"};
     int32_t number;
     const char *rest;
     uint32_t segment;
@@ -548,7 +550,7 @@ static bool is_ours(const char *name)
         return true;
     if (!tap__name_number(name, "attempt", &number, &rest))
         return false;
-    for (size_t i = 0; i < sizeof SUFFIXES / sizeof SUFFIXES[0]; i++)
+    for (size_t i = 0; i < SUFFIX_COUNT; i++)
         if (strcmp(rest, SUFFIXES[i]) == 0)
             return true;
     return segment_number(rest, &segment);
@@ -721,4 +723,35 @@ tap_status tap__attempt_take(const char *dir, int32_t rank, int32_t child, tap_o
     if (status != TAP_OK)
         tap__attempt_files_free(out);
     return status;
+}
+
+static void drop(const tap_attempt_files *files, const char *suffix)
+{
+    char *path = tap__attempt_path(files, suffix);
+    if (path)
+        unlink(path);
+    tap__free(path);
+}
+
+void tap__attempt_give_back(const tap_attempt_files *files)
+{
+    uint32_t *segments;
+    size_t count;
+    if (!files->dir)
+        return;
+    if (tap__segment_list(files, &segments, &count, NULL) == TAP_OK) {
+        for (size_t i = 0; i < count; i++) {
+            char *path = tap__segment_path(files, segments[i]);
+            if (path)
+                unlink(path);
+            tap__free(path);
+        }
+        tap__free(segments);
+    }
+    for (size_t i = 0; i < SUFFIX_COUNT; i++)
+        if (strcmp(SUFFIXES[i], ".json") != 0)
+            drop(files, SUFFIXES[i]);
+    drop(files, ".json");
+    if (files->child)
+        rmdir(files->dir); /* stays when an earlier attempt of that child is in it */
 }

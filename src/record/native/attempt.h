@@ -45,6 +45,8 @@ typedef struct tap_attempt_info {
  * holds it and what to choose, TAP_E_BUSY that REPLACE would delete a recording at work. */
 tap_status tap__attempt_take(const char *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
                              tap_attempt_files *out, tap_error *err);
+/* Gives back an attempt that was taken and in which nothing was recorded: its files go, the description last. */
+void tap__attempt_give_back(const tap_attempt_files *files);
 /* Puts a new attempt<A>.json in place of the old one; where the disk is full it is overwritten instead. */
 tap_status tap__attempt_write(const tap_attempt_files *files, const tap_attempt_info *info, tap_error *err);
 tap_status tap__attempt_read(const tap_attempt_files *files, tap_attempt_info *info, tap_error *err);
