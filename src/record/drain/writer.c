@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "record/layouts/filesink.h"
+#include "record/layouts/layout.h"
 #include "record/native/seglog.h"
 
 #include <errno.h>
@@ -21,9 +22,7 @@ typedef struct writer {
     tap_ring *ring;
     tap_ring_header *h;
     tap_writer_mode mode;
-    bool native, open;
-    tap_seglog log;       /* native */
-    tap_filesink sink;    /* every other layout */
+    tap_sink *sink;
     int pidfd;            /* of the producer, -1: look at /proc */
 } writer;
 
@@ -60,26 +59,14 @@ static void watch_producer(writer *w)
     }
 }
 
-static void take(writer *w, const tap_ring_desc *desc)
+static void tail(const writer *w, uint64_t *seq, uint64_t *pos)
 {
-    if (w->native)
-        tap__seglog_take(&w->log, desc);
-    else
-        tap__filesink_take(&w->sink, desc);
+    w->sink->type->tail(w->sink, seq, pos);
 }
 
 static void publish(writer *w)
 {
-    if (w->native)
-        tap__seglog_publish(&w->log);
-    else
-        tap__filesink_publish(&w->sink);
-}
-
-static void tail(const writer *w, uint64_t *seq, uint64_t *pos)
-{
-    *seq = w->native ? w->log.at.tail_seq : w->sink.tail_seq;
-    *pos = w->native ? w->log.at.tail_pos : w->sink.tail_pos;
+    w->sink->type->publish(w->sink);
 }
 
 /* A damaged program may have written over its ring: a range is followed only where it can be one. */
@@ -103,15 +90,6 @@ static bool next_filled(const writer *w, uint64_t head, uint64_t *seq, uint64_t 
     return false;
 }
 
-/* Gives up everything from the tail to (seq_end, pos_end). */
-static void skip(writer *w, uint64_t seq_end, uint64_t pos_end)
-{
-    if (w->native)
-        tap__seglog_take_torn(&w->log, seq_end, pos_end);
-    else
-        tap__filesink_skip(&w->sink, seq_end, pos_end);
-}
-
 /* Takes everything committed, in order. True when something was there. */
 static bool drain(writer *w)
 {
@@ -124,12 +102,12 @@ static bool drain(writer *w)
             break;
         uint64_t end_seq = seq, end_pos = pos;
         if (is_range(w, desc, pos))
-            take(w, desc);
+            w->sink->type->take(w->sink, desc);
         else if (next_filled(w, seq + 2, &end_seq, &end_pos))
-            skip(w, end_seq, end_pos);
+            w->sink->type->skip(w->sink, end_seq, end_pos);
         else
             break; /* its size is known when its neighbour comes, or its owner is dead */
-        if (w->native ? tap__seglog_due(&w->log) : true)
+        if (w->sink->type->due(w->sink))
             publish(w);
     }
     if (any)
@@ -163,10 +141,7 @@ static void drain_dead(writer *w)
             end_seq = head;
             end_pos = head_pos;
         }
-        if (w->native && reserved && own->piece)
-            tap__seglog_take(&w->log, &(tap_ring_desc){.bytes = end_pos - pos, .piece = 1, .slot = own->slot});
-        else
-            skip(w, end_seq, end_pos);
+        w->sink->type->skip(w->sink, end_seq, end_pos);
         publish(w);
     }
 }
@@ -177,10 +152,7 @@ static void serve_flush(writer *w)
     tail(w, &seq, &pos);
     if (want <= atomic_load(&w->h->flush_done) || seq < want)
         return;
-    if (w->native && w->h->config.durability >= TAP_DURABLE_FLUSH)
-        tap__seglog_sync(&w->log);
-    if (!w->native)
-        tap__filesink_flush(&w->sink, true);
+    w->sink->type->flush(w->sink);
     atomic_store(&w->h->flush_done, want);
     tap__ring_publish_tail(w->ring, seq, pos);
 }
@@ -190,39 +162,22 @@ static tap_status writer_open(writer *w, tap_error *err)
     const tap_layout *layout = tap__layout_find(w->h->config.layout);
     if (!layout)
         return tap_fail(err, TAP_E_INVALID, "layout \"%s\" is not known", w->h->config.layout);
-    w->native = layout->native;
-    return w->native ? tap__seglog_open(&w->log, w->ring, err) : tap__filesink_open(&w->sink, w->ring, layout, err);
-}
-
-/* A ring kept as a file has nothing more to say once its attempt is finished. */
-static void remove_ring_file(const writer *w)
-{
-    if (!w->native || !w->h->config.file_ring || w->mode == TAP_WRITER_RECOVER)
-        return;
-    char *path = tap__attempt_path(&w->log.files, ".ring");
-    if (path)
-        unlink(path);
-    tap__free(path);
+    const tap_sink_type *type = layout->name_file ? &tap__files_sink : &tap__seglog_sink;
+    return type->open(w->ring, &w->sink, err);
 }
 
 static void writer_close(writer *w)
 {
-    if (w->open && w->native)
-        tap__seglog_close(&w->log);
-    else if (w->open)
-        tap__filesink_close(&w->sink);
-    w->open = false;
+    if (w->sink)
+        w->sink->type->close(w->sink);
+    w->sink = NULL;
 }
 
 /* Nothing is held any more when the producer hears of it: a recording whose end could not be written must not look as if
  * it were still being made. */
 static void writer_finish(writer *w, const char *ended)
 {
-    if (w->native)
-        tap__seglog_finish(&w->log, ended);
-    else
-        tap__filesink_finish(&w->sink);
-    remove_ring_file(w);
+    w->sink->type->finish(w->sink, ended);
     uint64_t seq, pos;
     tail(w, &seq, &pos);
     writer_close(w);
@@ -251,10 +206,7 @@ static bool writer_round(writer *w)
     }
     if (tap__writer_stop)
         return true;
-    if (w->native)
-        tap__seglog_check_space(&w->log, tap__monotonic_ns());
-    else
-        tap__filesink_flush(&w->sink, false);
+    w->sink->type->idle(w->sink, tap__monotonic_ns());
     tap__ring_sleep(w->ring, seen, SLEEP_MS);
     return false;
 }
@@ -273,7 +225,6 @@ tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err)
         atomic_store(&w->h->writer_pid, mode == TAP_WRITER_THREAD ? 0 : (int32_t)getpid());
         atomic_fetch_add(&w->h->starts, 1);
         tap__ring_publish_tail(ring, atomic_load(&w->h->tail_seq), atomic_load(&w->h->tail_pos));
-        w->open = true;
         while (!writer_round(w))
             ;
         writer_close(w);

@@ -5,6 +5,9 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/native/index.h"
+#include "record/native/segment.h"
+#include "record/ring/journal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,12 +22,36 @@
 #define SPACE_NS 1000000000ull
 #define SPACE_BYTES (64u << 20)
 
-static const tap_ring_config *config(const tap_seglog *log)
+typedef struct seglog {
+    tap_sink sink;
+    tap_attempt_files files;
+    tap_ring_checkpoint at;      /* where we are; copied to the ring at every publish */
+    tap_segment segment;
+    tap_segment extents[TAP_RING_BIG_SLOTS]; /* open for pieces of large tensors */
+    tap_index *index;            /* NULL: given up or inherited; built from the segments at the end */
+    tap_journal *journal;
+    uint64_t span_pos;           /* entries from here to at.tail_pos wait to be written */
+    uint64_t span_seq;
+    int64_t newest_step;
+    bool step_has_records;       /* last: the step under way counts as one of them */
+    uint64_t free_bytes;         /* on the disk when last asked, less what was written since */
+    uint64_t free_asked_ns;
+    uint64_t reserve;            /* the part of free_bytes that is not ours */
+    uint32_t *marks;             /* last: the segments that steps with records started in, ascending */
+    size_t mark_count;
+} seglog;
+
+static seglog *of(tap_sink *sink)
 {
-    return &log->ring->header->config;
+    return (seglog *)sink;
 }
 
-static uint64_t file_offset(const tap_seglog *log, uint64_t pos)
+static const tap_ring_config *config(const seglog *log)
+{
+    return &log->sink.ring->header->config;
+}
+
+static uint64_t file_offset(const seglog *log, uint64_t pos)
 {
     return pos + log->at.base;
 }
@@ -32,7 +59,7 @@ static uint64_t file_offset(const tap_seglog *log, uint64_t pos)
 /* ----------------------------------------------------------------------------------------------------- segments */
 
 /* After a failure the disk may have forgotten what it took: no later success makes that good. */
-static void sync_one(tap_seglog *log, tap_segment *segment)
+static void sync_one(seglog *log, tap_segment *segment)
 {
     int failed = tap__segment_sync(segment);
     if (!failed)
@@ -40,11 +67,11 @@ static void sync_one(tap_seglog *log, tap_segment *segment)
     char message[480];
     snprintf(message, sizeof message, tap_text("%.300s: the disk did not keep what was written: %.80s"), log->files.dir,
              strerror(failed));
-    atomic_store(&log->ring->header->sync_errno, failed);
-    tap__ring_report(log->ring, message);
+    atomic_store(&log->sink.ring->header->sync_errno, failed);
+    tap__ring_report(log->sink.ring, message);
 }
 
-void tap__seglog_sync(tap_seglog *log)
+static void sync_all(seglog *log)
 {
     sync_one(log, &log->segment);
     for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
@@ -52,14 +79,14 @@ void tap__seglog_sync(tap_seglog *log)
 }
 
 /* A file that is let go is synced no more by a later flush. */
-static void segment_leave(tap_seglog *log, tap_segment *segment)
+static void segment_leave(seglog *log, tap_segment *segment)
 {
     if (config(log)->durability >= TAP_DURABLE_FLUSH)
         sync_one(log, segment);
     tap__segment_close(segment);
 }
 
-static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, uint64_t seq, tap_error *err)
+static tap_status segment_start(seglog *log, uint32_t number, uint64_t pos, uint64_t seq, tap_error *err)
 {
     const tap_ring_config *c = config(log);
     tap_segment_header header = {.magic = TAP_SEGMENT_MAGIC, .version = 1, .header_bytes = TAP_PAGE};
@@ -87,9 +114,9 @@ static tap_status segment_start(tap_seglog *log, uint32_t number, uint64_t pos, 
 }
 
 /* Brings attempt<A>.json up to date; ended "" while it goes on. */
-static void write_info(tap_seglog *log, const char *ended, bool indexed)
+static void write_info(seglog *log, const char *ended, bool indexed)
 {
-    tap_ring_header *h = log->ring->header;
+    tap_ring_header *h = log->sink.ring->header;
     tap_attempt_info info;
     tap_error err;
     if (tap__attempt_read(&log->files, &info, NULL) != TAP_OK) {
@@ -112,12 +139,12 @@ static void write_info(tap_seglog *log, const char *ended, bool indexed)
     info.segments = log->at.segment + 1 - log->at.first_segment;
     info.indexed = indexed;
     if (tap__attempt_write(&log->files, &info, &err) != TAP_OK)
-        tap__ring_report(log->ring, err.message);
+        tap__ring_report(log->sink.ring, err.message);
 }
 
 /* Deletes the segments of all but the last `last` steps. Only steps with records count: a recording that was frozen or
  * paused keeps what it has, however long the program goes on. */
-static void segments_expire(tap_seglog *log)
+static void segments_expire(seglog *log)
 {
     uint64_t keep = (uint64_t)config(log)->last + 1; /* the newest has only begun */
     if (log->mark_count <= keep)
@@ -142,7 +169,7 @@ static void segments_expire(tap_seglog *log)
     log->mark_count -= gone;
 }
 
-static void step_mark(tap_seglog *log)
+static void step_mark(seglog *log)
 {
     log->step_has_records = false;
     uint32_t *grown = tap__resize(log->marks, log->mark_count + 1, sizeof *grown);
@@ -169,7 +196,7 @@ static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t count, uint64_t l
 }
 
 /* Writes the numbers that left no entry before this one into it. */
-static void settle_absent(tap_seglog *log, tap_entry *entry)
+static void settle_absent(seglog *log, tap_entry *entry)
 {
     if (entry->absent == log->at.absent)
         return; /* compared, since a writer before us may have settled it otherwise */
@@ -179,7 +206,7 @@ static void settle_absent(tap_seglog *log, tap_entry *entry)
 }
 
 /* Writes at offset of the current segment and moves its end; a gap before it becomes a SKIP entry. 0 or errno. */
-static int log_write(tap_seglog *log, const void *bytes, uint64_t len, uint64_t offset, uint64_t seq)
+static int log_write(seglog *log, const void *bytes, uint64_t len, uint64_t offset, uint64_t seq)
 {
     int failed = 0;
     if (offset > log->at.segment_end) {
@@ -197,12 +224,12 @@ static int log_write(tap_seglog *log, const void *bytes, uint64_t len, uint64_t 
     log->at.segment_end = offset + len;
     log->at.written += len;
     log->free_bytes -= len < log->free_bytes ? len : log->free_bytes;
-    atomic_fetch_add_explicit(&log->ring->header->written_bytes, len, memory_order_relaxed);
-    atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->sink.ring->header->written_bytes, len, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->sink.ring->header->progress, 1, memory_order_relaxed);
     return 0;
 }
 
-static void index_add(tap_seglog *log, const tap_entry *entry, uint64_t offset)
+static void index_add(seglog *log, const tap_entry *entry, uint64_t offset)
 {
     if (log->index && tap__index_add(log->index, entry, log->at.segment, offset, NULL) != TAP_OK) {
         tap__index_discard(log->index);
@@ -210,7 +237,7 @@ static void index_add(tap_seglog *log, const tap_entry *entry, uint64_t offset)
     }
 }
 
-static void count_entry(tap_seglog *log, const tap_entry *entry)
+static void count_entry(seglog *log, const tap_entry *entry)
 {
     bool big = entry->type == TAP_ENTRY_BIG;
     if (entry->type == TAP_ENTRY_DATA || big) {
@@ -223,9 +250,9 @@ static void count_entry(tap_seglog *log, const tap_entry *entry)
 
 /* --------------------------------------------------------------------------------------- when the disk says no */
 
-static void degrade(tap_seglog *log, tap_reason reason, int failed)
+static void degrade(seglog *log, tap_reason reason, int failed)
 {
-    tap_ring_header *h = log->ring->header;
+    tap_ring_header *h = log->sink.ring->header;
     if (atomic_exchange(&h->degraded, (uint32_t)reason) == (uint32_t)reason)
         return;
     char message[480];
@@ -238,7 +265,7 @@ static void degrade(tap_seglog *log, tap_reason reason, int failed)
     else
         snprintf(message, sizeof message, tap_text("%.300s: cannot write: %.80s; values are being lost"),
                  log->files.dir, strerror(failed));
-    tap__ring_report(log->ring, message);
+    tap__ring_report(log->sink.ring, message);
 }
 
 static tap_reason reason_of(int failed)
@@ -246,7 +273,7 @@ static tap_reason reason_of(int failed)
     return failed == ENOSPC || failed == EDQUOT ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR;
 }
 
-static uint64_t disk_free(const tap_seglog *log, uint64_t *total)
+static uint64_t disk_free(const seglog *log, uint64_t *total)
 {
     struct statvfs fs;
     if (statvfs(log->files.dir, &fs) != 0)
@@ -255,7 +282,7 @@ static uint64_t disk_free(const tap_seglog *log, uint64_t *total)
     return (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-static void ask_space(tap_seglog *log, uint64_t now_ns)
+static void ask_space(seglog *log, uint64_t now_ns)
 {
     uint64_t total;
     log->free_bytes = disk_free(log, &total);
@@ -265,7 +292,7 @@ static void ask_space(tap_seglog *log, uint64_t now_ns)
 }
 
 /* May payload bytes be written now? 0, or why not. */
-static tap_reason space_for(tap_seglog *log, uint64_t bytes)
+static tap_reason space_for(seglog *log, uint64_t bytes)
 {
     uint64_t max = config(log)->max_bytes;
     if (max && log->at.on_disk + bytes > max)
@@ -277,9 +304,11 @@ static tap_reason space_for(tap_seglog *log, uint64_t bytes)
     return log->free_bytes < log->reserve + bytes ? TAP_REASON_DISK_FULL : TAP_REASON_NONE;
 }
 
-void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns)
+/* Asks the disk whether producers may send bytes again. */
+static void seglog_idle(tap_sink *sink, uint64_t now_ns)
 {
-    tap_ring_header *h = log->ring->header;
+    seglog *log = of(sink);
+    tap_ring_header *h = log->sink.ring->header;
     uint32_t why = atomic_load(&h->degraded);
     if (!why || now_ns - log->free_asked_ns < SPACE_NS)
         return;
@@ -288,11 +317,11 @@ void tap__seglog_check_space(tap_seglog *log, uint64_t now_ns)
     bool below_max = !max || log->at.on_disk < max - max / 4; /* again so once old steps are deleted */
     if (below_max && log->free_bytes > log->reserve + log->reserve / 2 + SPAN_BYTES) {
         atomic_store(&h->degraded, 0);
-        tap__ring_report(log->ring, tap_text("there is room on the disk again: whole tensors are kept"));
+        tap__ring_report(log->sink.ring, tap_text("there is room on the disk again: whole tensors are kept"));
     }
 }
 
-static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason reason)
+static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason)
 {
     tap_meta meta;
     if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
@@ -307,7 +336,7 @@ static void journal_entry(tap_seglog *log, const tap_entry *entry, tap_reason re
 }
 
 /* An entry without its bytes, in memory of its own, at the end of the log. */
-static void emit_without_payload(tap_seglog *log, const tap_entry *entry, tap_reason reason)
+static void emit_without_payload(seglog *log, const tap_entry *entry, tap_reason reason)
 {
     uint64_t head = sizeof *entry + (uint64_t)entry->meta_bytes, length = tap__round_up(head, TAP_ENTRY_ALIGN);
     tap_entry *copy = tap__calloc(1, length);
@@ -350,14 +379,14 @@ static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
 }
 
 /* The entry at pos of a span that was looked at when it was taken; NULL where it has been written over since. */
-static const tap_entry *span_entry(const tap_seglog *log, uint64_t pos, uint64_t end)
+static const tap_entry *span_entry(const seglog *log, uint64_t pos, uint64_t end)
 {
-    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->ring, pos);
+    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->sink.ring, pos);
     return entry->length <= end - pos && entry_is_sane(entry, entry->length) ? entry : NULL;
 }
 
 /* The entries of [from, to) one by one without their bytes; behind them the stream goes on at the next fitting place. */
-static void emit_span_without_payload(tap_seglog *log, uint64_t from, uint64_t to, tap_reason reason)
+static void emit_span_without_payload(seglog *log, uint64_t from, uint64_t to, tap_reason reason)
 {
     const tap_entry *entry;
     for (uint64_t pos = from; pos < to && (entry = span_entry(log, pos, to));) {
@@ -378,20 +407,21 @@ static void emit_span_without_payload(tap_seglog *log, uint64_t from, uint64_t t
 
 /* --------------------------------------------------------------------------------------------------------- taking */
 
-static uint64_t span_bytes(const tap_seglog *log)
+static uint64_t span_bytes(const seglog *log)
 {
     return log->at.tail_pos - log->span_pos;
 }
 
-bool tap__seglog_due(const tap_seglog *log)
+static bool seglog_due(const tap_sink *sink)
 {
-    uint64_t unpublished = log->at.tail_pos - atomic_load_explicit(&log->ring->header->tail_pos, memory_order_relaxed);
-    uint64_t quarter = (log->ring->mask + 1) / 4;
+    const seglog *log = (const seglog *)sink;
+    uint64_t unpublished = log->at.tail_pos - atomic_load_explicit(&log->sink.ring->header->tail_pos, memory_order_relaxed);
+    uint64_t quarter = (log->sink.ring->mask + 1) / 4;
     return unpublished >= (quarter < SPAN_BYTES ? quarter : SPAN_BYTES);
 }
 
 /* Indexes and counts the entries that were just written as they are. */
-static void span_account(tap_seglog *log)
+static void span_account(seglog *log)
 {
     const tap_entry *entry;
     for (uint64_t pos = log->span_pos; pos < log->at.tail_pos && (entry = span_entry(log, pos, log->at.tail_pos));) {
@@ -401,7 +431,7 @@ static void span_account(tap_seglog *log)
     }
 }
 
-static void span_write(tap_seglog *log)
+static void span_write(seglog *log)
 {
     uint64_t bytes = span_bytes(log);
     if (!bytes)
@@ -409,7 +439,7 @@ static void span_write(tap_seglog *log)
     tap_reason reason = log->segment.fd < 0 ? TAP_REASON_DISK_ERROR : space_for(log, bytes);
     int failed = 0;
     if (reason == TAP_REASON_NONE) {
-        failed = log_write(log, tap__ring_at(log->ring, log->span_pos), bytes, file_offset(log, log->span_pos),
+        failed = log_write(log, tap__ring_at(log->sink.ring, log->span_pos), bytes, file_offset(log, log->span_pos),
                            log->span_seq);
         if (!failed)
             span_account(log);
@@ -424,23 +454,24 @@ static void span_write(tap_seglog *log)
     log->span_seq = log->at.tail_seq;
 }
 
-void tap__seglog_publish(tap_seglog *log)
+static void seglog_publish(tap_sink *sink)
 {
+    seglog *log = of(sink);
     span_write(log);
-    tap_ring_header *h = log->ring->header;
+    tap_ring_header *h = log->sink.ring->header;
     uint32_t other = !atomic_load_explicit(&h->checkpoint_valid, memory_order_relaxed);
     h->checkpoint[other] = log->at;
     atomic_store_explicit(&h->checkpoint_valid, other, memory_order_release);
-    tap__ring_publish_tail(log->ring, log->at.tail_seq, log->at.tail_pos);
+    tap__ring_publish_tail(log->sink.ring, log->at.tail_seq, log->at.tail_pos);
 }
 
-static void tail_move(tap_seglog *log, uint64_t seq, uint64_t pos)
+static void tail_move(seglog *log, uint64_t seq, uint64_t pos)
 {
     log->at.tail_seq = seq;
     log->at.tail_pos = pos;
 }
 
-static void maybe_new_segment(tap_seglog *log, uint64_t pos, uint64_t seq, uint64_t bytes)
+static void maybe_new_segment(seglog *log, uint64_t pos, uint64_t seq, uint64_t bytes)
 {
     uint64_t end = file_offset(log, pos);
     if (end <= TAP_PAGE * 2 || end + bytes <= config(log)->segment_bytes)
@@ -449,7 +480,7 @@ static void maybe_new_segment(tap_seglog *log, uint64_t pos, uint64_t seq, uint6
     segment_start(log, log->at.segment + 1, pos, seq, NULL); /* on failure the old one grows on */
 }
 
-static void take_big(tap_seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
+static void take_big(seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
 {
     tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
     segment_leave(log, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
@@ -482,7 +513,7 @@ static void take_big(tap_seglog *log, tap_ring_desc *desc, tap_entry *entry, uin
     log->span_seq = log->at.tail_seq;
 }
 
-static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big *big, tap_segment *extent)
+static void piece_write(seglog *log, const tap_ring_desc *desc, tap_ring_big *big, tap_segment *extent)
 {
     int failed = 0;
     if (extent->fd < 0 && tap__segment_reopen(extent, &log->files, big->segment, NULL) != TAP_OK)
@@ -492,7 +523,7 @@ static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big
     if (desc->piece_offset + bytes == big->bytes)
         bytes = tap__round_up(bytes, TAP_PAGE);
     if (!failed)
-        failed = tap__segment_write(extent, tap__ring_at(log->ring, desc->piece_pos), bytes,
+        failed = tap__segment_write(extent, tap__ring_at(log->sink.ring, desc->piece_pos), bytes,
                                     big->offset + desc->piece_offset);
     if (failed) {
         degrade(log, reason_of(failed), failed);
@@ -501,11 +532,11 @@ static void piece_write(tap_seglog *log, const tap_ring_desc *desc, tap_ring_big
     }
     log->at.written += bytes;
     log->free_bytes -= bytes < log->free_bytes ? bytes : log->free_bytes;
-    atomic_fetch_add_explicit(&log->ring->header->written_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->sink.ring->header->written_bytes, bytes, memory_order_relaxed);
 }
 
 /* A piece whose owner died before it was filled has no bytes. */
-static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
+static void take_piece(seglog *log, const tap_ring_desc *desc, uint64_t seq)
 {
     tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
     span_write(log);
@@ -518,7 +549,7 @@ static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
         big->discard = TAP_REASON_BAD_VALUE;
     else if (wanted)
         piece_write(log, desc, big, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
-    atomic_fetch_add_explicit(&log->ring->header->progress, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->sink.ring->header->progress, 1, memory_order_relaxed);
     /* the piece leaves no trace in the log: what follows goes on at the same place in the file */
     log->at.base -= desc->bytes;
     log->at.absent++;
@@ -527,7 +558,7 @@ static void take_piece(tap_seglog *log, const tap_ring_desc *desc, uint64_t seq)
     log->span_seq = log->at.tail_seq;
 }
 
-static void take_trailer(tap_seglog *log, const tap_ring_desc *desc, tap_entry *entry)
+static void take_trailer(seglog *log, const tap_ring_desc *desc, tap_entry *entry)
 {
     uint32_t slot = desc->slot % TAP_RING_BIG_SLOTS;
     const tap_ring_big *big = &log->at.big[slot];
@@ -539,8 +570,34 @@ static void take_trailer(tap_seglog *log, const tap_ring_desc *desc, tap_entry *
     segment_leave(log, &log->extents[slot]);
 }
 
-void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
+/* A range that its dead owner never committed: what is known of it becomes a TORN entry. */
+static void take_torn(seglog *log, uint64_t seq_end, uint64_t pos_end)
 {
+    uint64_t pos = log->at.tail_pos, bytes = pos_end - pos, seq = log->at.tail_seq;
+    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->sink.ring, pos);
+    tap_meta meta;
+    bool known = seq_end == seq + 1 && entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->seq == seq &&
+                 entry->meta_bytes % 8 == 0 && sizeof *entry + (uint64_t)entry->meta_bytes <= bytes &&
+                 tap__meta_read(&meta, entry + 1, entry->meta_bytes) && meta.text[TAP_META_NAME];
+    if (known) {
+        entry->type = TAP_ENTRY_DATA;
+        entry->state = TAP_RECORD_TORN;
+        entry->reason = TAP_REASON_KILLED;
+        entry->has = 0;
+        entry->payload_offset = entry->payload_bytes = 0;
+        entry->length = bytes;
+        tap__entry_seal(entry, entry + 1);
+    } else {
+        seal_skip(entry, seq, seq_end - seq, bytes);
+        log->at.torn += seq_end - seq;
+    }
+    settle_absent(log, entry);
+    tail_move(log, seq_end, pos_end);
+}
+
+static void seglog_take(tap_sink *sink, const tap_ring_desc *committed)
+{
+    seglog *log = of(sink);
     tap_ring_desc desc = {.pos = log->at.tail_pos, .bytes = committed->bytes, .piece = committed->piece,
                           .slot = committed->slot, .piece_pos = committed->piece_pos,
                           .piece_bytes = committed->piece_bytes, .piece_offset = committed->piece_offset};
@@ -549,9 +606,9 @@ void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
         take_piece(log, &desc, seq);
         return;
     }
-    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->ring, desc.pos);
+    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->sink.ring, desc.pos);
     if (!entry_is_sane(entry, desc.bytes)) {
-        tap__seglog_take_torn(log, seq + 1, desc.pos + desc.bytes);
+        take_torn(log, seq + 1, desc.pos + desc.bytes);
         return;
     }
     maybe_new_segment(log, desc.pos, seq, entry->length);
@@ -575,44 +632,48 @@ void tap__seglog_take(tap_seglog *log, const tap_ring_desc *committed)
     }
 }
 
-void tap__seglog_take_torn(tap_seglog *log, uint64_t seq_end, uint64_t pos_end)
+static void seglog_tail(const tap_sink *sink, uint64_t *seq, uint64_t *pos)
 {
-    uint64_t pos = log->at.tail_pos, bytes = pos_end - pos, seq = log->at.tail_seq;
-    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->ring, pos);
-    tap_meta meta;
-    bool known = seq_end == seq + 1 && entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->seq == seq &&
-                 entry->meta_bytes % 8 == 0 && sizeof *entry + (uint64_t)entry->meta_bytes <= bytes &&
-                 tap__meta_read(&meta, entry + 1, entry->meta_bytes) && meta.text[TAP_META_NAME];
-    if (known) {
-        entry->type = TAP_ENTRY_DATA;
-        entry->state = TAP_RECORD_TORN;
-        entry->reason = TAP_REASON_KILLED;
-        entry->has = 0;
-        entry->payload_offset = entry->payload_bytes = 0;
-        entry->length = bytes;
-        tap__entry_seal(entry, entry + 1);
-    } else {
-        seal_skip(entry, seq, seq_end - seq, bytes);
-        log->at.torn += seq_end - seq;
-    }
-    settle_absent(log, entry);
-    tail_move(log, seq_end, pos_end);
+    const seglog *log = (const seglog *)sink;
+    *seq = log->at.tail_seq;
+    *pos = log->at.tail_pos;
+}
+
+static void seglog_skip(tap_sink *sink, uint64_t seq_end, uint64_t pos_end)
+{
+    seglog *log = of(sink);
+    uint64_t seq = log->at.tail_seq, pos = log->at.tail_pos;
+    const tap_ring_desc *own = tap__ring_desc(sink->ring, seq);
+    if (seq_end == seq + 1 && tap__ring_is(own, seq, TAP_RING_RESERVED) && own->piece)
+        take_piece(log, &(tap_ring_desc){.pos = pos, .bytes = pos_end - pos, .piece = 1, .slot = own->slot}, seq);
+    else
+        take_torn(log, seq_end, pos_end);
 }
 
 /* ---------------------------------------------------------------------------------------------- start and finish */
 
-tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
+static void seglog_close(tap_sink *sink)
 {
-    memset(log, 0, sizeof *log);
-    log->ring = ring;
-    log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
+    seglog *log = of(sink);
+    tap__segment_close(&log->segment);
     for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
-        log->extents[i] = (tap_segment)TAP_SEGMENT_CLOSED;
+        tap__segment_close(&log->extents[i]);
+    if (log->index)
+        tap__index_discard(log->index);
+    tap__journal_close(log->journal);
+    tap__free(log->marks);
+    tap__attempt_files_free(&log->files);
+    tap__free(log);
+}
+
+/* Starts a log, or goes on where the ring's checkpoint says the last writer stopped. */
+static tap_status start(seglog *log, tap_error *err)
+{
     const tap_ring_config *c = config(log);
     log->files = (tap_attempt_files){tap__strdup(c->attempt_dir), c->rank, c->attempt, c->child};
     if (!log->files.dir)
         return tap_fail_nomem(err);
-    tap_ring_header *h = ring->header;
+    tap_ring_header *h = log->sink.ring->header;
     log->at = h->checkpoint[atomic_load_explicit(&h->checkpoint_valid, memory_order_acquire) & 1];
     log->newest_step = c->first_step;
     tap_status status;
@@ -624,10 +685,7 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
         status = tap__segment_reopen(&log->segment, &log->files, log->at.segment, err);
         tap__segment_lock(&log->segment);
     }
-    if (status != TAP_OK) {
-        tap__seglog_close(log);
-        return status;
-    }
+    TAP_TRY(status);
     char *lost = tap__attempt_path(&log->files, ".lost");
     if (!lost || tap__journal_create(lost, &log->journal, NULL) != TAP_OK)
         log->journal = NULL;
@@ -638,11 +696,35 @@ tap_status tap__seglog_open(tap_seglog *log, tap_ring *ring, tap_error *err)
     log->span_pos = log->at.tail_pos;
     log->span_seq = log->at.tail_seq;
     ask_space(log, tap__monotonic_ns());
-    tap__seglog_publish(log);
+    seglog_publish(&log->sink);
     return TAP_OK;
 }
 
-static bool write_end(tap_seglog *log, bool killed)
+static tap_status seglog_open(tap_ring *ring, tap_sink **out, tap_error *err)
+{
+    *out = NULL;
+    seglog *log = tap__calloc(1, sizeof *log);
+    if (!log)
+        return tap_fail_nomem(err);
+    log->sink = (tap_sink){&tap__seglog_sink, ring};
+    log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
+    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
+        log->extents[i] = (tap_segment)TAP_SEGMENT_CLOSED;
+    tap_status status = start(log, err);
+    if (status == TAP_OK)
+        *out = &log->sink;
+    else
+        seglog_close(&log->sink);
+    return status;
+}
+
+static void seglog_flush(tap_sink *sink)
+{
+    if (config(of(sink))->durability >= TAP_DURABLE_FLUSH)
+        sync_all(of(sink));
+}
+
+static bool write_end(seglog *log, bool killed)
 {
     tap_entry end;
     seal_skip(&end, log->at.tail_seq, 0, sizeof end);
@@ -655,13 +737,22 @@ static bool write_end(tap_seglog *log, bool killed)
     return log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq) == 0;
 }
 
-void tap__seglog_finish(tap_seglog *log, const char *ended)
+/* A ring kept as a file has nothing more to say once its attempt is finished. */
+static void remove_ring_file(const seglog *log)
 {
-    tap__seglog_publish(log);
+    char *path = config(log)->file_ring ? tap__attempt_path(&log->files, ".ring") : NULL;
+    if (path)
+        unlink(path);
+    tap__free(path);
+}
+
+static void seglog_finish(tap_sink *sink, const char *ended)
+{
+    seglog *log = of(sink);
+    seglog_publish(sink);
     if (write_end(log, strcmp(ended, "closed") != 0))
         log->at.absent = 0;
-    if (config(log)->durability >= TAP_DURABLE_FLUSH)
-        tap__seglog_sync(log);
+    seglog_flush(sink);
     /* say how it ended first: should the index fail or take long, the recording is already whole */
     bool built = log->index != NULL;
     bool indexed = built && tap__index_finish(log->index, NULL) == TAP_OK;
@@ -675,18 +766,11 @@ void tap__seglog_finish(tap_seglog *log, const char *ended)
     }
     tap__journal_close(log->journal);
     log->journal = NULL;
+    remove_ring_file(log);
 }
 
-void tap__seglog_close(tap_seglog *log)
-{
-    tap__segment_close(&log->segment);
-    for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
-        tap__segment_close(&log->extents[i]);
-    if (log->index)
-        tap__index_discard(log->index);
-    tap__journal_close(log->journal);
-    tap__free(log->marks);
-    tap__attempt_files_free(&log->files);
-    memset(log, 0, sizeof *log);
-    log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
-}
+const tap_sink_type tap__seglog_sink = {
+    .open = seglog_open, .tail = seglog_tail, .take = seglog_take, .skip = seglog_skip, .due = seglog_due,
+    .publish = seglog_publish, .flush = seglog_flush, .idle = seglog_idle, .finish = seglog_finish,
+    .close = seglog_close,
+};

@@ -93,7 +93,7 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *path, u
     if (lock_fd >= 0)
         close(lock_fd);
     tap__ring_close(&ring);
-    if (status == TAP_OK && unlink(path) != 0)
+    if (status == TAP_OK && unlink(path) != 0 && errno != ENOENT)
         status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s", path);
     return status;
 }
