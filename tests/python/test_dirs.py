@@ -1,5 +1,6 @@
 """The shape of the tree: which directory may include which, unique file names, what no file may contain."""
 
+import ast
 import re
 import subprocess
 from collections import defaultdict
@@ -10,6 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = ["base", "tensor", "format", "record", "compare", "graph", "frontend", "engine", "device", "cli"]
 ROOMS = {"record": ["ring", "layouts", "native", "drain", "capture", "read"]}  # the same within a directory
+# the rooms of the Python package, and which others each may import; all may import the extension, _core
+PYTHON_ROOMS = {
+    "_record": set(),
+    "_torch": {"_record"},
+    "_mindspore": {"_record"},
+    "_engine": {"_record"},
+    "compat": {"_record", "_torch", "_mindspore", "_engine"},
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # names that a tool or a language prescribes for many directories
 PRESCRIBED = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md", "run.sh", "py.typed"}
@@ -109,6 +118,63 @@ def test_python_sees_the_public_header_only() -> None:
         if bad:
             wrong[str(path.relative_to(ROOT))] = bad
     assert not wrong
+
+
+def python_rooms_of(module: str, text: str) -> set[str]:
+    """The rooms that a module of the package imports from; "" for the package itself."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = module.split(".")[: -node.level] if node.level else []
+            base += node.module.split(".") if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "tensortap" and parts[1:2] != ["_core"]:
+                found.add(parts[1] if len(parts) > 1 and parts[1] in PYTHON_ROOMS else "")
+    return found
+
+
+def bad_imports(module: str, text: str) -> set[str]:
+    room = module.split(".")[1]
+    allowed = PYTHON_ROOMS[room] | {room} if room in PYTHON_ROOMS else PYTHON_ROOMS.keys() | {""}
+    return python_rooms_of(module, text) - allowed
+
+
+def test_python_rooms_import_only_what_they_may() -> None:
+    wrong = {}
+    for path in tracked():
+        if path.suffix == ".py" and ROOT / "python/tensortap" in path.parents:
+            module = ".".join(path.relative_to(ROOT / "python").with_suffix("").parts)
+            bad = bad_imports(module, path.read_text())
+            if bad:
+                wrong[module] = sorted(bad)
+    assert wrong == {}
+
+
+def test_every_python_folder_has_a_place() -> None:
+    package = ROOT / "python/tensortap"
+    folders = {path.relative_to(package).parts[0] for path in tracked() if package in path.parents}
+    assert {name for name in folders if (package / name).is_dir()} == PYTHON_ROOMS.keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "bad"),
+    [
+        ("tensortap._record.values", "from .._torch import torch_taps", {"_torch"}),
+        ("tensortap._record.values", "def f():\n    import tensortap.compat.msprobe", {"compat"}),
+        ("tensortap._record.values", "from .. import _core\nfrom . import sites", set()),
+        ("tensortap._record.values", "from .. import save", {""}),
+        ("tensortap.compat.torchair._dump", "from ..._engine.backend import compile_graph", set()),
+        ("tensortap._engine.backend", "from .._mindspore import ms_taps", {"_mindspore"}),
+        ("tensortap.mindspore", "from ._mindspore.ms_taps import save_grad", set()),
+    ],
+)
+def test_the_rule_of_python_itself(module: str, line: str, bad: set[str]) -> None:
+    assert bad_imports(module, line) == bad
 
 
 def test_the_public_header_stands_alone() -> None:

@@ -19,7 +19,7 @@ import mindspore
 import numpy
 
 from .. import _core
-from .._record import directories, recording, sites
+from .._record import directories, frameworks, recording, sites, taps
 from .._record.gradients import Gradient, leaves, say_once
 
 TESTED = ("2.7.0",)
@@ -357,7 +357,6 @@ def install() -> None:
     """Once MindSpore is imported: its compiler learns what our functions are."""
     from mindspore._extends.parse import resources
 
-    from .._record import taps
     from . import ms_graph
 
     version = mindspore.__version__
@@ -365,6 +364,7 @@ def install() -> None:
         _core.say(f"MindSpore {version} is not one that was tested ({', '.join(TESTED)}); check with tap.verify")
     _core.on_mindspore(save_gradients, save_to_directory, view)
     _core.on_sink(open_sink)
+    frameworks.save_grad_mindspore = save_grad
     table = resources.convert_object_map
     table[_core.save] = table[_core.save_mindspore] = ms_graph.save
     table[taps.save_grad] = table[save_grad] = ms_graph.save_grad

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from .. import _core
-from .._record import sites, state
+from .._record import frameworks, sites, state
 from .._record.gradients import Gradient, here, leaves, say_once
+from .torch_values import is_wrapped, simplify
 
 _LEAF_HOOKS = 64  # on one leaf tensor: a parameter saved in steps without a backward must not collect them
 _WANTS_TICKET = 1 << 32
@@ -97,40 +98,6 @@ def _hook(
         _keep_leaf_hook(tensor, hook)
     if announce:
         hook.announce(tensor.detach())
-
-
-# ---------------------------------------------------------------------------------------------------- rarer tensors
-
-
-def is_wrapped(x: Any) -> bool:
-    """Is it a tensor of torch.func.vmap, grad, jvp, ...?"""
-    functorch = torch._C._functorch
-    return bool(functorch.is_functorch_wrapped_tensor(x))
-
-
-def unwrapped(x: Any) -> Any:
-    """The value behind torch.func's wrappers; the mapped dimensions of vmap come first."""
-    functorch = torch._C._functorch
-    if not is_wrapped(x):
-        return x
-    inside = functorch.get_unwrapped(x)
-    if functorch.is_batchedtensor(x):
-        dim = functorch.maybe_get_bdim(x)
-        whole = unwrapped(inside)
-        return whole.movedim(dim + whole.dim() - inside.dim(), 0)
-    return unwrapped(inside)
-
-
-def is_traced(x: Any) -> bool:
-    """Does the tensor stand for a value of a graph that is being traced?"""
-    name = type(x).__name__
-    if name not in ("FakeTensor", "FunctionalTensor"):
-        return False
-    if name == "FunctionalTensor" or torch.compiler.is_exporting():
-        return True
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-    return get_proxy_mode() is not None
 
 
 def is_recompute() -> bool:
@@ -495,6 +462,8 @@ def install() -> None:
         _core.say(f"torch {torch.__version__}: taps inside graphs are not available: {error}")
     make = getattr(getattr(torch._C, "_aoti", None), "alloc_tensor_by_stealing_from_void_ptr", None)
     _core.on_torch(save_traced, save_gradients, is_recompute, vars(torch.compiler), ask, make)
+    frameworks.simplify_torch, frameworks.print_traced = simplify, print_traced
+    frameworks.save_grad_torch = save_grad
 
 
 def install_dynamo() -> None:
@@ -505,14 +474,14 @@ def install_dynamo() -> None:
     if not hasattr(torch.compiler, "substitute_in_graph"):
         _core.say(f"torch {torch.__version__} cannot trace taps; they break the graph (torch 2.5 and later can)")
         return
-    from .._record import printing
+    from .._record import taps
 
     if not _HOOKS_ARE_TRACED:
         torch._dynamo.allow_in_graph(hook_in_graph)
         torch.fx.node.has_side_effect(hook_in_graph)
 
     torch.compiler.substitute_in_graph(_core.save, skip_signature_check=True)(save_traced)
-    torch.compiler.substitute_in_graph(printing.print, skip_signature_check=True)(print_traced)
+    torch.compiler.substitute_in_graph(taps.print, skip_signature_check=True)(print_traced)
 
 
 def install_sharded() -> None:

@@ -17,7 +17,7 @@ import torch
 from ..._record import directories, recording, values
 from ._config import CompilerConfig
 from ._logger import logger
-from ._rank import world_and_rank
+from ._names import world_and_rank
 
 
 def dump_directory(path: str | None) -> str:

@@ -25,7 +25,7 @@ from . import _convert, _ge_attr, _ge_types, _graph_dump, _proto
 from ._config import CompilerConfig
 from ._ge_graph import GeGraph, Op, Tensor
 from ._lower import Emitter, Number, Numbers, lower
-from ._rank import world_and_rank
+from ._names import world_and_rank
 
 __all__ = ["CompiledModel", "dynamo_export", "use_internal_format_weight"]
 

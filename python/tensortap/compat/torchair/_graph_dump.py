@@ -13,7 +13,7 @@ import torch
 from . import _ge_attr, _ge_types, _proto
 from ._ge_graph import GeGraph, Op, Tensor, fixed_size
 from ._ge_table import OPS
-from ._rank import world_and_rank
+from ._names import world_and_rank
 from ._summary import stamp
 
 # ------------------------------------------------------------------------------------------------------------ protobuf

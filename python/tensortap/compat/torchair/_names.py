@@ -1,4 +1,4 @@
-"""How nodes of a traced graph are named and printed in dumps."""
+"""How nodes of a traced graph are named and printed in dumps, and which process's dump it is."""
 
 from __future__ import annotations
 
@@ -143,3 +143,12 @@ def plain_op(
             if held is not None:
                 attrs[name] = held
     return ge_type(node.target), inputs, attrs
+
+
+def world_and_rank() -> tuple[int, int]:
+    """The size of the process group and the place in it; 1 and 0 without one."""
+    import torch.distributed as distributed
+
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        return int(distributed.get_world_size()), int(distributed.get_rank())
+    return 1, 0

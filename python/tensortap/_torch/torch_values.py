@@ -1,0 +1,105 @@
+"""Tensors that the extension does not read itself, as values that it does: subclasses, other devices, torch.func."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .._record.values import Simple, Traced, qualified
+
+
+def is_wrapped(x: Any) -> bool:
+    """Is it a tensor of torch.func.vmap, grad, jvp, ...?"""
+    functorch = torch._C._functorch
+    return bool(functorch.is_functorch_wrapped_tensor(x))
+
+
+def unwrapped(x: Any) -> Any:
+    """The value behind torch.func's wrappers; the mapped dimensions of vmap come first."""
+    functorch = torch._C._functorch
+    if not is_wrapped(x):
+        return x
+    inside = functorch.get_unwrapped(x)
+    if functorch.is_batchedtensor(x):
+        dim = functorch.maybe_get_bdim(x)
+        whole = unwrapped(inside)
+        return whole.movedim(dim + whole.dim() - inside.dim(), 0)
+    return unwrapped(inside)
+
+
+def is_traced(x: Any) -> bool:
+    """Does the tensor stand for a value of a graph that is being traced?"""
+    name = type(x).__name__
+    if name not in ("FakeTensor", "FunctionalTensor"):
+        return False
+    if name == "FunctionalTensor" or torch.compiler.is_exporting():
+        return True
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return get_proxy_mode() is not None
+
+
+def simplify(x: Any) -> Simple:
+    """See ``values.simplify``. Raises Traced for a stand-in."""
+    if is_traced(x):
+        raise Traced
+    if is_wrapped(x):
+        with torch._C._DisableFuncTorch():
+            return _without_operators(simplify(unwrapped(x)))
+    grad = bool(x.requires_grad)
+    name = None if type(x) is torch.Tensor else qualified(type(x))
+    placements = None
+    with torch.no_grad():
+        t = x.detach()
+        if hasattr(t, "to_local") and hasattr(x, "placements"):
+            placements = str(tuple(x.placements))
+            t = t.to_local()
+        device = None if t.device.type == "cpu" else str(t.device)
+        if t.device.type == "meta" or type(t).__name__ == "FakeTensor":
+            return tuple(int(n) for n in t.shape), str(t.dtype), name, grad, "meta", placements
+        if t.layout is not torch.strided:
+            return _simple_sparse(t, grad, device)
+        if t.is_quantized:
+            return _simple_quantised(t, grad, device)
+        t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
+        return t, None, name, grad, device, placements
+
+
+def _without_operators(simple: Simple) -> Simple:
+    """Inside torch.func a torch without DLPack's exchange table wraps a tensor again whenever it is asked for its data:
+    its memory as an array."""
+    t = simple[0]
+    if not isinstance(t, torch.Tensor) or hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return simple
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}[t.element_size()]
+    array = t.contiguous().view(bits).numpy()
+    return array, str(t.dtype), *simple[2:]
+
+
+def _simple_sparse(t: Any, grad: bool, device: str | None) -> Simple:
+    name = str(t.layout)
+    if name == "torch.sparse_coo":
+        t = t.coalesce()
+        parts = {"indices": t.indices(), "values": t.values()}
+    elif name in ("torch.sparse_csr", "torch.sparse_bsr"):
+        parts = {"crow_indices": t.crow_indices(), "col_indices": t.col_indices(), "values": t.values()}
+    elif name in ("torch.sparse_csc", "torch.sparse_bsc"):
+        parts = {"ccol_indices": t.ccol_indices(), "row_indices": t.row_indices(), "values": t.values()}
+    else:
+        parts = {"values": t.to_dense()}
+    parts["shape"] = tuple(t.shape)
+    return parts, None, name, grad, device, None
+
+
+def _simple_quantised(t: Any, grad: bool, device: str | None) -> Simple:
+    parts = {"values": t.int_repr().cpu()}
+    if "per_tensor" in str(t.qscheme()):
+        parts |= {"scale": float(t.q_scale()), "zero_point": int(t.q_zero_point())}
+    else:
+        parts |= {
+            "scales": t.q_per_channel_scales().cpu(),
+            "zero_points": t.q_per_channel_zero_points().cpu(),
+            "axis": int(t.q_per_channel_axis()),
+        }
+    return parts, None, str(t.dtype), grad, device, None
