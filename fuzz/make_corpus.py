@@ -1,4 +1,4 @@
-"""Writes the seed corpus: small files of numpy, torch, safetensors and protobuf. Run: python fuzz/make_corpus.py"""
+"""Writes the corpus that fuzzing starts from: small files of numpy, torch, safetensors and protobuf. Run: python fuzz/make_corpus.py"""
 
 import io
 import pathlib

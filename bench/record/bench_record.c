@@ -257,7 +257,7 @@ static void bench_list(void)
     put("find", best_find * 1e3, "ms");
 }
 
-/* A seed layout's save: the file is in place when it returns. */
+/* A save in a layout of other tools: the file is in place when it returns. */
 static void bench_compat(void)
 {
     tap_recorder *rec = open_in("compat", 8 * MIB, 0, "troubleshooter");

@@ -17,7 +17,7 @@ from tensortap.compat import torchair
 from tensortap.compat.torchair import _converter, ge
 from tensortap.compat.torchair._convert import ConversionError
 
-SEEDS = pathlib.Path(__file__).parents[2] / "examples/seeds"
+PRINTED = pathlib.Path(__file__).parents[2] / "examples/compat"
 HEADER = ["目标函数", "函数类型", "支持状态", "调用次数", "输入统计", "输出统计"]
 
 
@@ -282,7 +282,7 @@ def test_summary_and_compile(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyP
 def test_converter_wins_and_computes(capsys: pytest.CaptureFixture[str]) -> None:
     namespace: dict[str, Any] = {}
     exec("from tensortap.compat.torchair._converter_utils import *", namespace)
-    exec((SEEDS / "004_converter.py").read_text(), namespace)
+    exec((PRINTED / "004_converter.py").read_text(), namespace)
     converter = namespace["conveter_aten_add_Tensor"]
     seen: list[Any] = []
     real = converter.function
@@ -431,7 +431,7 @@ def converter_test(*args: str, cwd: Any) -> "subprocess.CompletedProcess[str]":
 
 def test_converter_test_of_a_prefix(tmp_path: pathlib.Path) -> None:
     begin = "from torchair.ge_concrete_graph.ge_converter.converter_utils import *\n"
-    (tmp_path / "mine.py").write_text(begin + (SEEDS / "004_converter.py").read_text())
+    (tmp_path / "mine.py").write_text(begin + (PRINTED / "004_converter.py").read_text())
     done = converter_test("-i", "mine.py", "aten.add.Tensor", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -467,7 +467,7 @@ model = Model()
 
 def test_001_data_dump(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
     call = "\nopt_model(torch.ones(2, 2), torch.ones(2, 2))\nopt_model(torch.ones(2, 2), torch.ones(2, 2))\n"
-    script(MODEL + (SEEDS / "001_data_dump.py").read_text() + call)
+    script(MODEL + (PRINTED / "001_data_dump.py").read_text() + call)
     names = sorted(re.sub(r"\d{20}", "TIME", str(path.relative_to(tmp_path))) for path in tmp_path.rglob("*") if path.is_file())
     each = ["add_1-aten.add.Tensor.INPUT.0", "add_1-aten.add.Tensor.INPUT.1", "add_1-aten.add.Tensor.OUTPUT.0"]
     each += ["sub-aten.sub.Tensor.INPUT.0", "sub-aten.sub.Tensor.INPUT.1", "sub-aten.sub.Tensor.OUTPUT.0"]
@@ -477,7 +477,7 @@ def test_001_data_dump(tmp_path: pathlib.Path, script: Callable[..., Any]) -> No
 
 
 def test_004_backends_and_summary(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    texts = [(SEEDS / f"004_{name}.py").read_text() for name in ("log_level", "backend", "backend_npu", "fx_summary")]
+    texts = [(PRINTED / f"004_{name}.py").read_text() for name in ("log_level", "backend", "backend_npu", "fx_summary")]
     script(MODEL + "\n".join(texts) + "\nprint(torch.compile(model, backend=npu_backend)(torch.ones(2), torch.ones(2)))\n")
     assert summary(tmp_path)["aten.add.Tensor"][3] == "2"
 
@@ -493,9 +493,9 @@ print("fine")
 
 
 def test_004_custom_operator(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    steps = [(SEEDS / f"004_custom_op_{step}.py").read_text() for step in (1, 2)]
+    steps = [(PRINTED / f"004_custom_op_{step}.py").read_text() for step in (1, 2)]
     steps.append("from torchair.ge_concrete_graph.ge_converter.converter_utils import *\nfrom torchair.ge import Add\n")
-    steps.append((SEEDS / "004_custom_op_4.py").read_text())
+    steps.append((PRINTED / "004_custom_op_4.py").read_text())
     assert script(CUSTOM.format(steps="\n".join(steps))).stdout == "fine\n"
     # without a shape rule it is said, and nothing runs
     done = script(CUSTOM.format(steps=steps[0]), check=False)

@@ -12,7 +12,7 @@ from clean_environment import environment
 from tensortap.compat.torchair import codegen
 
 ROOT = pathlib.Path(__file__).parents[2]
-SEEDS = ROOT / "examples/seeds"
+PRINTED = ROOT / "examples/compat"
 
 
 @pytest.fixture
@@ -75,13 +75,13 @@ def test_examples_and_smoke_test(tree: pathlib.Path) -> None:
 
 def test_the_chapter_on_custom_operators(tree: pathlib.Path, script: Any) -> None:
     run(tree, "bash", "./configure", TARGET_PYTHON_PATH=sys.executable)
-    shutil.copy(SEEDS / "004_custom_reg_op.h", tree / "codegen/custom_op/custom_reg_op.h")
+    shutil.copy(PRINTED / "004_custom_reg_op.h", tree / "codegen/custom_op/custom_reg_op.h")
     (tree / "build").mkdir()
     run(tree / "build", "cmake", "..")
     run(tree / "build", "make", "generate_ge_raw_custom_ops")
     made = (tree / "codegen/custom_op/auto_generated_ge_raw_custom_ops.py").read_text()
-    steps = [(SEEDS / "004_custom_op_1.py").read_text(), (SEEDS / "004_custom_op_2.py").read_text()]
-    steps += ["from torchair.ge_concrete_graph.ge_converter.converter_utils import *\n", made, (SEEDS / "004_custom_op_4.py").read_text()]
+    steps = [(PRINTED / "004_custom_op_1.py").read_text(), (PRINTED / "004_custom_op_2.py").read_text()]
+    steps += ["from torchair.ge_concrete_graph.ge_converter.converter_utils import *\n", made, (PRINTED / "004_custom_op_4.py").read_text()]
     use = "import torchair\nrun = torch.compile(torch.ops.npu_define.custom_op, backend=torchair.get_npu_backend(), fullgraph=True)\n"
     use += "x, y = torch.randn(3), torch.randn(3)\nassert torch.equal(run(x, y), x + y)\nprint('fine')\n"
     assert script("\n".join(steps) + use).stdout == "fine\n"

@@ -74,8 +74,8 @@ class Engine:
             wanted = [leaf for leaf in leaves(inputs) if leaf.requires_grad]
             assert outputs and wanted, "nothing to differentiate"
             generator = torch.Generator().manual_seed(7)
-            seeds = [torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype) for out in outputs]
-            gradients.append(torch.autograd.grad(outputs, wanted, seeds, allow_unused=True))
+            cotangents = [torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype) for out in outputs]
+            gradients.append(torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True))
         torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True, **tolerance)
 
     def host(self) -> dict[str, int]:

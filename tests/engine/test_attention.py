@@ -31,10 +31,10 @@ def attend(engine, dtype, sizes, **how):
     compiled = engine.compile(function)
     actual, eager, exact = compiled(*args), function(*args), function(*wide)
     near(actual, eager, exact)
-    seed = torch.randn_like(eager)
-    found = torch.autograd.grad(actual, args, seed)
-    for mine, theirs, true in zip(found, torch.autograd.grad(eager, args, seed),
-                                  torch.autograd.grad(exact, wide, seed.double())):
+    cotangent = torch.randn_like(eager)
+    found = torch.autograd.grad(actual, args, cotangent)
+    for mine, theirs, true in zip(found, torch.autograd.grad(eager, args, cotangent),
+                                  torch.autograd.grad(exact, wide, cotangent.double())):
         near(mine, theirs, true)
     assert not any("scaled_dot_product" in name for name in engine.host())
 

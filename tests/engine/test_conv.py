@@ -35,10 +35,10 @@ def test_convolution_and_gradients(engine, dims, transposed, window, dtype):
     wide = [arg.detach().double().requires_grad_() for arg in args]
     actual, eager, exact = compiled(*args), function(*args), function(*wide)
     near(actual, eager, exact)
-    seed = torch.randn_like(eager)
-    found = torch.autograd.grad(actual, args, seed)
-    for mine, theirs, true in zip(found, torch.autograd.grad(eager, args, seed),
-                                  torch.autograd.grad(exact, wide, seed.double())):
+    cotangent = torch.randn_like(eager)
+    found = torch.autograd.grad(actual, args, cotangent)
+    for mine, theirs, true in zip(found, torch.autograd.grad(eager, args, cotangent),
+                                  torch.autograd.grad(exact, wide, cotangent.double())):
         near(mine, theirs, true)
     assert engine.host() == {}
 

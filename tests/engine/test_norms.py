@@ -269,9 +269,9 @@ def test_modules_train(engine: Any, name: str, dynamic: bool) -> None:
         x, y = (numbers(*sizes, seed=step).requires_grad_() for _ in range(2))
         expected, actual = theirs(x), compiled(y)
         torch.testing.assert_close(actual, expected)
-        seed = numbers(*sizes, seed=20 + step)
-        expected.backward(seed)
-        actual.backward(seed)
+        cotangent = numbers(*sizes, seed=20 + step)
+        expected.backward(cotangent)
+        actual.backward(cotangent)
         torch.testing.assert_close(y.grad, x.grad, rtol=1e-4, atol=1e-5)
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)

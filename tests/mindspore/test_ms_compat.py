@@ -1,4 +1,4 @@
-"""troubleshooter and msprobe.mindspore beyond the seeds' scripts, print files included."""
+"""troubleshooter and msprobe.mindspore beyond the printed scripts, print files included."""
 import json
 import pathlib
 import subprocess

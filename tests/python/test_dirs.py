@@ -194,7 +194,7 @@ def test_c_files_open_with_what_lives_there() -> None:
     bare = [
         str(path.relative_to(ROOT))
         for path in sources("src", "include", "python", "tests", "fuzz", "bench", "examples")
-        if not path.read_text().startswith("/*") and "seeds" not in path.parts  # printed in other people's documents
+        if not path.read_text().startswith("/*") and "compat" not in path.parts  # printed in other people's documents
     ]
     assert bare == []
 
@@ -210,10 +210,26 @@ def test_files_stay_readable() -> None:
 
 # spelled in parts, so that this file does not find itself
 FORBIDDEN = {
+    "a word for other tools' files (say: file layout)": re.compile(
+        "se" + r"ed[ _-]?layout|examples/se" + "eds|SE" + r"EDS\b|\b(?:of|in) the se" + r"eds?\b|\bse" + "ed's|se" + "eds'"
+    ),
     "unfinished work": re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b"),
     "a path of one machine": re.compile(r"(?<![\w.])/(?:" + "work|home|root|Users" + r")/(?!dump\b)\w"),
     "a registry": re.compile("pypi" + r"\.org|download\.py" + r"torch\.org|files\.python" + "hosted"),
 }
+
+
+def test_product_text_has_one_word_for_other_tools_files() -> None:
+    """What is drawn at random may have a seed; the library's text, its documents and file names have none."""
+    word = re.compile(r"(?<![A-Za-z])se" + r"eds?(?![A-Za-z_])", re.IGNORECASE)
+    found = [str(path.relative_to(ROOT)) for path in tracked() if word.search(path.name)]
+    for path in tracked():
+        where = path.relative_to(ROOT)
+        if where.parts[0] in ("src", "include", "docs", "completions") or where.parts[:2] == ("python", "csrc") or (
+            len(where.parts) == 1 and path.suffix == ".md"
+        ):
+            found += [f"{where}: {match.group()}" for match in word.finditer(path.read_text())]
+    assert found == []
 
 
 def test_no_leftovers() -> None:

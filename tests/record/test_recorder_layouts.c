@@ -1,5 +1,5 @@
-/* test_recorder_layouts.c - the seed layouts through the recorder: the file is in place when the save returns, names are
- * the contracts', and what is written reads back as a recording. */
+/* test_recorder_layouts.c - the layouts of other tools through the recorder: the file is in place when the save
+ * returns, names are the contracts', and what is written reads back as a recording. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

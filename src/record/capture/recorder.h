@@ -12,11 +12,11 @@
 /* Everything that belongs to one process. A forked child makes its own and leaves its parent's alone. */
 typedef struct tap_session {
     const tap_layout *layout;
-    tap_namer *namer;          /* seed layouts */
+    tap_namer *namer;          /* layouts of other tools */
     char *dir;                 /* absolute */
     int32_t child;             /* pid of a forked child, else 0 */
     tap_attempt_files files;   /* native */
-    tap_journal *journal;      /* seed layouts: made at the first loss */
+    tap_journal *journal;      /* layouts of other tools: made at the first loss */
     bool has_ring;
     tap_ring ring;
     tap_sites sites;

@@ -34,7 +34,7 @@ typedef struct save_job {
     tap_site *site;
     tap_leaf leaf;
     const char *type_name;
-    const char *file;      /* relative path of its file, seed layouts */
+    const char *file;      /* relative path of its file, layouts of other tools */
     bool keep_payload;
     tap_entry_type type;
     tap_record_state state;
@@ -430,7 +430,7 @@ static tap_status save_big(save_job *job)
     return send_trailer(job, &pass, what, range.seq, total, slot, complete);
 }
 
-/* --------------------------------------------------------------------------------------------------- seed layouts */
+/* ----------------------------------------------------------------------------------------- layouts of other tools */
 
 static bool is_announcement(const save_job *job)
 {
@@ -815,7 +815,7 @@ static void journal_loss(void *user, tap_site *site)
                          (tap_reason)atomic_load(&site->lost_reason), lost, atomic_exchange(&site->lost_bytes, 0));
 }
 
-/* The seed layouts have no place for it among their own files. */
+/* The layouts of other tools have no place for it among their own files. */
 static void journal_losses(tap_recorder *rec, tap_session *session)
 {
     char who[64];

@@ -1,5 +1,5 @@
-/* layout.h - how files of a recording look. The native layout is the segment log; each seed layout is one row of the
- * table in layout.c and one file of functions. A layout has up to three halves:
+/* layout.h - how files of a recording look. The native layout is the segment log; each layout of another tool is one
+ * row of the table in layout.c and one file of functions. A layout has up to three halves:
  *
  *   name     in the producer, at save time: which file the value goes to (counters live here; NULL: no file)
  *   collect  in the writer: entries gathered into files of many records (msprobe's debug.json)

@@ -35,7 +35,7 @@ tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_
     return TAP_OK;
 }
 
-/* <id>_<name>[_backward].npy, as the seed has it, or <name>[_backward]_<dtype>_<id>.npy, as version 1.0.19 writes. */
+/* <id>_<name>[_backward].npy, as its documents say, or <name>[_backward]_<dtype>_<id>.npy, as version 1.0.19 has it. */
 static bool parse(const char *whole, const char *relative, tap_found *found)
 {
     (void)whole;

@@ -59,7 +59,7 @@ enum { /* tap_entry.has */
     TAP_HAS_STATS = 1,
     TAP_HAS_HASH = 2,
     TAP_HAS_HEALTH = 4, /* of the statistics only the five counts */
-    TAP_HAS_CRC = 8     /* the payload is not here, its checksum is (seed layouts) */
+    TAP_HAS_CRC = 8     /* the payload is not here, its checksum is (layouts of other tools) */
 };
 
 typedef struct tap_entry {

@@ -297,7 +297,7 @@ def directory(path: str | None) -> str:
 
 
 def write(graph: GeGraph, types: Sequence[str], path: str | None, number: int, which: str) -> None:
-    """Write the graph; of the optimized one also a link under the seed's name."""
+    """Write the graph; of the optimized one also a link under the name that torchair's documents give it."""
     where, now = directory(path), stamp()
     _, rank = world_and_rank()
     for type in types:

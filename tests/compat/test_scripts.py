@@ -1,4 +1,4 @@
-"""The scripts printed in the seeds, unchanged: which files they leave, and what is in them."""
+"""The scripts printed in other tools' documents, unchanged: which files they leave, and what is in them."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-SEEDS = pathlib.Path(__file__).parents[2] / "examples/seeds"
+PRINTED = pathlib.Path(__file__).parents[2] / "examples/compat"
 
 
 def files(where: pathlib.Path) -> list[str]:
@@ -29,33 +29,33 @@ def load(path: pathlib.Path) -> torch.Tensor:
 
 
 def test_000_eager(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    script(SEEDS / "000_eager.py")
+    script(PRINTED / "000_eager.py")
     assert shown(files(tmp_path)) == ["tensor_TIME_device_0.pt", "x_device_0.bin"]
     x, y = load(tmp_path / "x_device_0.bin"), load(next(tmp_path.glob("tensor_*")))
     assert x.shape == (5, 5) and x.dtype == torch.float32 and torch.equal(y, x + x)
 
 
 def test_000_graph_and_load(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    script(SEEDS / "000_graph.py")
+    script(PRINTED / "000_graph.py")
     assert files(tmp_path) == ["output_device_0.pt", "x_device_0.pt"]
     assert torch.equal(load(tmp_path / "output_device_0.pt"), load(tmp_path / "x_device_0.pt").square())
-    done = script(SEEDS / "000_load.py")
+    done = script(PRINTED / "000_load.py")
     assert done.stdout.rstrip().endswith("torch.Size([5, 5])")
 
 
 @pytest.fixture
 def home_dump() -> Iterator[pathlib.Path]:
-    """The directory the seed writes to; made by the save, and removed."""
+    """The directory the script writes to; made by the save, and removed."""
     path = pathlib.Path("/home/dump")
     if path.exists() or not os.access("/home", os.W_OK):
-        pytest.skip(f"the seed's script writes to {path}, which exists already or cannot be made here")
+        pytest.skip(f"the printed script writes to {path}, which exists already or cannot be made here")
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.mark.slow
 def test_000_compile(tmp_path: pathlib.Path, script: Callable[..., Any], home_dump: pathlib.Path) -> None:
-    script(SEEDS / "000_compile.py")
+    script(PRINTED / "000_compile.py")
     assert files(home_dump) == ["output_device_0.pt"]
     assert shown(files(tmp_path)) == ["tensor_TIME_device_0.pt"]
     assert torch.equal(load(next(tmp_path.glob("tensor_*"))), load(home_dump / "output_device_0.pt") + 2)
@@ -64,7 +64,7 @@ def test_000_compile(tmp_path: pathlib.Path, script: Callable[..., Any], home_du
 
 
 def test_002_save(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    script(SEEDS / "002_save.py")
+    script(PRINTED / "002_save.py")
     assert shown(files(tmp_path)) == ["dump_path/step0/proc/debug.json"]
     found = json.loads(next(tmp_path.rglob("debug.json")).read_text())
     assert {key: found[key] for key in list(found)[:4]} == {"task": "statistics", "level": "debug", "framework": "pytorch", "dump_data_dir": None}
@@ -76,7 +76,7 @@ def test_002_save(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
 
 
 def test_002_steps(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    script(SEEDS / "002_steps.py")
+    script(PRINTED / "002_steps.py")
     assert shown(files(tmp_path)) == sorted(f"dump_path/step{n}/proc/debug.json" for n in range(10))
     for path in tmp_path.rglob("debug.json"):
         data = json.loads(path.read_text())["data"]
@@ -84,13 +84,13 @@ def test_002_steps(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
 
 
 def test_002_configuration_file(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    shutil.copy(SEEDS / "002_config.json", tmp_path / "config.json")
+    shutil.copy(PRINTED / "002_config.json", tmp_path / "config.json")
     script("import torch\nfrom msprobe.pytorch import PrecisionDebugger\ndebugger = PrecisionDebugger('./config.json')\ndebugger.save(torch.ones(2), 'x')\n")
     assert shown(files(tmp_path)) == ["config.json", "dump_path/step0/proc/debug.json"]
 
 
 def test_003_save_grad(tmp_path: pathlib.Path, script: Callable[..., Any]) -> None:
-    done = script(SEEDS / "003_save_grad.py")
+    done = script(PRINTED / "003_save_grad.py")
     assert done.stdout == "['torch_ts_save/0_dense_backward.npy']\n[[-0.5  0.5]]\n"
     assert files(tmp_path) == ["torch_ts_save/0_dense_backward.npy"]
     array = np.load(tmp_path / "torch_ts_save/0_dense_backward.npy")

@@ -1,4 +1,4 @@
-"""The MindSpore scripts and names of the seeds, and what MindSpore's own operator does in their place."""
+"""The MindSpore scripts printed in other tools' documents and their names, and what MindSpore's own operator does in their place."""
 import importlib.util
 import pathlib
 import sys
@@ -13,23 +13,23 @@ import tensortap.mindspore as tap
 from mindspore import Tensor, nn, ops
 from ms_helpers import files, script
 
-SEEDS = pathlib.Path(__file__).parents[2] / "examples/seeds"
+PRINTED = pathlib.Path(__file__).parents[2] / "examples/compat"
 
 
 @pytest.mark.parametrize("mode", ["PYNATIVE_MODE", "GRAPH_MODE"])
 def test_003_save_grad(mode: str) -> None:
-    source = (SEEDS / "003_mindspore_save_grad.py").read_text()
+    source = (PRINTED / "003_mindspore_save_grad.py").read_text()
     assert source.count("PYNATIVE_MODE") == 1
-    done = script(source.replace("PYNATIVE_MODE", mode).replace("    time.sleep(0.1)\n", ""), compat=True) if mode == "GRAPH_MODE" else script(SEEDS / "003_mindspore_save_grad.py", compat=True)
+    done = script(source.replace("PYNATIVE_MODE", mode).replace("    time.sleep(0.1)\n", ""), compat=True) if mode == "GRAPH_MODE" else script(PRINTED / "003_mindspore_save_grad.py", compat=True)
     assert done.stdout == "['ms_ts_save/0_dense_backward.npy']\n[[-0.5  0.5]]\n"
     found = np.load("ms_ts_save/0_dense_backward.npy")
     assert files() == ["ms_ts_save/0_dense_backward.npy"] and found.dtype == np.float32
 
 
 def fragment(name: str, **given: Any) -> "dict[str, Any]":
-    """A piece of code of the seed, with the names that its surroundings have."""
+    """A printed piece of code, with the names that its surroundings have."""
     tensortap.compat.install()
-    spec = importlib.util.spec_from_file_location("seed_" + name[:-3], SEEDS / name)
+    spec = importlib.util.spec_from_file_location("printed_" + name[:-3], PRINTED / name)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     vars(module).update(given)
