@@ -1,6 +1,6 @@
 # What can be built for another architecture without its libraries, with its tests: tensors, graphs and the engine, whose
 # libraries are looked for at run time. Recording is not among it.
-file(GLOB TAP_SOURCES CONFIGURE_DEPENDS src/base/*.c src/tensor/*.c src/format/arena.c
+file(GLOB TAP_SOURCES CONFIGURE_DEPENDS src/base/*.c src/tensor/*.c
   src/graph/*.c src/frontend/*.c src/engine/*.c)
 file(GLOB TAP_KERNELS CONFIGURE_DEPENDS src/tensor/kernels/*.c src/engine/kernels/*.c)
 add_library(tap_kernels STATIC ${TAP_SOURCES} ${TAP_KERNELS})

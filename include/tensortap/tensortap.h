@@ -775,7 +775,7 @@ typedef struct tap_op_info {
 TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
 /* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
 TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
-/* output: text "y", or "y*" for as many as a call says; NULL past the last */
+/* output: text "y", "dx?" for one that may be left out, or "y*" for as many as a call says; NULL past the last */
 TAP_API const char *tap_op_output(int index, int output, char *room, size_t size);
 
 /* An operator of your own, in a shared library that exports
@@ -785,7 +785,7 @@ TAP_API const char *tap_op_output(int index, int output, char *room, size_t size
 typedef struct tap_op_args {
     int nin, nout, nattrs, threads;
     const tap_tensor *in;  /* dtype NONE: left out; in a shape rule data is NULL */
-    tap_tensor *out;       /* in run: all set; in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
+    tap_tensor *out;       /* in run: all set (dtype NONE: left out); in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
     const tap_arg *attrs;  /* in the order of the row */
 } tap_op_args;
 
@@ -794,7 +794,7 @@ typedef struct tap_op_desc {
     const char *name;     /* "Scale"; not one of the table's */
     const char *inputs;   /* "x, weight?, xs*" */
     const char *attrs;    /* "factor:float=1.0, axes:ints" */
-    const char *outputs;  /* "y" */
+    const char *outputs;  /* "y"; "dx?": one that may be left out when nobody wants it */
     const char *dtypes;   /* kinds of element: "BUIFC"; NULL: any */
     const char *doc;      /* one line */
     const char *target;   /* the framework's operator that means it: "mylib.scale.default" */

@@ -89,7 +89,7 @@ static bool is_reached(const tap__value *value, const bool *have)
  * what is known behind it. */
 static bool can_count(const tap_graph *graph, const tap__node *node, bool *now, bool *have)
 {
-    if (!node->op->count || tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0]) < 0)
+    if (!node->op->counted || tap__sym_is_symbol(&graph->syms, graph->values[node->first_value].size[0]) < 0)
         return false;
     for (int32_t i = 0; i < node->nsources; i++)
         if (node->sources[i].kind != TAP__SOURCE_VALUE || !is_reached(&graph->values[node->sources[i].value], have))

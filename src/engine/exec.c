@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "engine/threads.h"
+#include "engine/parallel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,7 +266,7 @@ static tap_status run_native(tap_frame *frame, const tap__step *step, tap_error 
     if (step->kind == TAP__STEP_CHAIN)
         status = tap__pw_run(step->chain, frame->pointers, err);
     else
-        status = step->call->op->kernel->run(step->call, frame->pointers, err);
+        status = tap__kernel_of(step->call->op)->run(step->call, frame->pointers, err);
     if (alone)
         host->work(frame->user, frame, false);
     return status;
@@ -332,7 +332,7 @@ static tap_status count_node(tap_frame *frame, int32_t index, tap_error *err)
         data[i] = frame->data[node->sources[i].value];
     }
     tap__call call = {.op = node->op, .name = node->name, .nin = node->nsources, .in = in, .threads = 1};
-    TAP_TRY(node->op->count(&call, data, &count, err));
+    TAP_TRY(tap__kernel_count(&call, data, &count, err));
     return bind_symbol(frame, node->first_value, graph->values[node->first_value].size[0], count, err);
 }
 

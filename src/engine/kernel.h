@@ -7,6 +7,7 @@
 #ifndef TAP_ENGINE_KERNEL_H
 #define TAP_ENGINE_KERNEL_H
 
+#include "engine/parallel.h"
 #include "graph/call.h"
 
 /* data: addresses of the elements [0, 0, ...] of in[0] ... in[nin - 1] (NULL: left out, or a number), of out[0] ..., then
@@ -17,15 +18,13 @@ typedef struct tap__kernel {
     void (*release)(tap__call *call);                       /* may be NULL */
 } tap__kernel;
 
+/* NULL where the operator is not carried out by a kernel. */
+const tap__kernel *tap__kernel_of(const tap_op *op);
+/* The first size of the first output, where it depends on data (tap_op.counted): the addresses are those of the inputs. */
+tap_status tap__kernel_count(const tap__call *call, void *const *data, int64_t *count, tap_error *err);
+extern const tap__kernel tap__kernel_user; /* of every operator that was added: plugin.c */
+
 /* TAP_E_UNSUPPORTED, for prepare: the framework runs the node. */
 tap_status tap__refuse(const tap__call *call, tap_error *err);
-
-/* Calls body(user, begin, end) over [0, count) in pieces of at least `least` units (the last one may be shorter) and at
- * most `most`, on at most `threads` threads of OpenMP's pool. A body says how many units it can take at once: what it
- * keeps in an array of its own is a limit, TAP_ANY_LENGTH says that there is none. Where the pieces begin depends on
- * count, least and most alone, never on the number of threads. Not nested. */
-#define TAP_ANY_LENGTH INT64_MAX
-void tap__parallel(int threads, int64_t count, int64_t least, int64_t most,
-                   void (*body)(void *user, int64_t begin, int64_t end), void *user);
 
 #endif

@@ -1,8 +1,7 @@
 /* parallel.c - the one place where work is spread over threads: by the OpenMP runtime that the process has loaded
  * already, so that there is one pool and no second set of spinning threads. It is found at run time; where there is
  * none, one thread does the work. The thread sanitizer cannot see into it, so its builds start threads of their own. */
-#include "engine/kernel.h"
-#include "engine/threads.h"
+#include "engine/parallel.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

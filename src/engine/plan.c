@@ -19,8 +19,9 @@ void tap__plan_free(tap__plan *plan, int32_t nnodes)
         tap__pw_free(plan->steps[i].chain);
     for (int32_t i = 0; plan->calls && i < nnodes; i++) {
         tap__call *call = &plan->calls[i];
-        if (call->op && call->op->kernel && call->op->kernel->release && !plan->on_host[i])
-            call->op->kernel->release(call);
+        const tap__kernel *kernel = call->op ? tap__kernel_of(call->op) : NULL;
+        if (kernel && kernel->release && !plan->on_host[i])
+            kernel->release(call);
     }
     tap__arena_free(&plan->memory);
     tap__free(plan);
@@ -125,6 +126,11 @@ static bool broadcasts(const tap__operand *in, const tap__operand *out)
     return true;
 }
 
+static bool may_be_absent(const tap_op *op, int output)
+{
+    return output < op->noutputs && op->output_optional[output];
+}
+
 /* Whether the operands' sizes go together as the operator needs it. Kernels rely on that. */
 static bool sizes_fit(const tap__call *call)
 {
@@ -136,8 +142,8 @@ static bool sizes_fit(const tap__call *call)
                 return false;
         return call->out[0].dtype != TAP_DTYPE_NONE;
     }
-    for (int i = 0; i < call->nout; i++) /* only a gradient, which the rows call d..., may be left out */
-        if (call->out[i].dtype == TAP_DTYPE_NONE && call->op->kind == TAP_OP_KERNEL && call->op->outputs[0][0] != 'd')
+    for (int i = 0; i < call->nout; i++)
+        if (call->out[i].dtype == TAP_DTYPE_NONE && call->op->kind == TAP_OP_KERNEL && !may_be_absent(call->op, i))
             return false;
     if (call->op->kind != TAP_OP_KERNEL || !call->op->shape || call->op->user || call->nout > TAP_OP_MAX_OUTPUTS)
         return true;
@@ -224,8 +230,9 @@ static tap_status prepare_node(tap__planning *self, int32_t index, tap_error *er
     TAP_TRY(make_call(self, index, &fits, err));
     if (!fits)
         return TAP_OK;
-    if (node->op->kind == TAP_OP_KERNEL && node->op->kernel->prepare) {
-        tap_status status = node->op->kernel->prepare(&plan->calls[index], err);
+    const tap__kernel *kernel = tap__kernel_of(node->op);
+    if (kernel && kernel->prepare) {
+        tap_status status = kernel->prepare(&plan->calls[index], err);
         if (status == TAP_E_UNSUPPORTED)
             return TAP_OK;
         TAP_TRY(status);

@@ -5,6 +5,7 @@
 #include "frontend/aten.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -129,9 +130,24 @@ static tap_status run_user(const tap__call *call, void *const *data, tap_error *
     return call->op->user->run(&self.args, err);
 }
 
-static const tap__kernel USER_KERNEL = {.prepare = prepare_user, .run = run_user};
+const tap__kernel tap__kernel_user = {.prepare = prepare_user, .run = run_user};
 
 /* ------------------------------------------------------------------------------------------------------- adding */
+
+/* All of it or nothing: nobody finds the operator before the overload that means it is known. */
+static tap_status add_copy(const tap_op_desc *desc, tap_error *err)
+{
+    static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+    const tap_op *op;
+    pthread_mutex_lock(&adding);
+    tap_status status = tap__op_draft(desc, shape_user, &op, err);
+    if (status == TAP_OK)
+        status = tap__aten_add(desc->target, op, desc->bindings, err);
+    if (status == TAP_OK)
+        tap__op_publish();
+    pthread_mutex_unlock(&adding);
+    return status;
+}
 
 tap_status tap_op_add(const tap_op_desc *op, tap_error *err)
 {
@@ -144,12 +160,10 @@ tap_status tap_op_add(const tap_op_desc *op, tap_error *err)
     if (!copy)
         return tap_fail_nomem(err);
     memcpy(copy, op, op->size && op->size < sizeof *copy ? op->size : sizeof *copy);
-    tap_status status = tap__op_add(copy, shape_user, &USER_KERNEL, err);
-    if (status != TAP_OK) {
+    tap_status status = add_copy(copy, err);
+    if (status != TAP_OK)
         tap__free(copy);
-        return status;
-    }
-    return tap__aten_add(copy->target, copy->name, copy->bindings, err);
+    return status;
 }
 
 static tap_status fail_user(tap_error *err, tap_status status, const char *message)

@@ -4,7 +4,7 @@
 #ifndef TAP_FORMAT_FORMAT_H
 #define TAP_FORMAT_FORMAT_H
 
-#include "format/arena.h"
+#include "base/arena.h"
 
 /* One leaf. entry.tensor.data points into the file's bytes; tap_file_get makes a copy first when they cannot be used as
  * they lie there. */

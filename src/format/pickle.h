@@ -4,7 +4,7 @@
 #ifndef TAP_FORMAT_PICKLE_H
 #define TAP_FORMAT_PICKLE_H
 
-#include "format/arena.h"
+#include "base/arena.h"
 
 typedef enum tap_pickle_kind {
     TAP_PICKLE_NONE,

@@ -4,7 +4,7 @@
 #define TAP_FORMAT_ZIP_H
 
 #include "base/strbuf.h"
-#include "format/arena.h"
+#include "base/arena.h"
 #include "format/payload.h"
 
 /* ------------------------------------------------------------------------------------------------------- reading */

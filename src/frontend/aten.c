@@ -55,11 +55,12 @@ static bool is_constant(const char *text)
            strcmp(text, "none") == 0 || strcmp(text, "inf") == 0;
 }
 
-static bool parse_row(tap__aten *out, const char *target, const char *op, const char *bindings)
+/* op NULL: the row names an operator that is not there. */
+static bool parse_row(tap__aten *out, const char *target, const tap_op *op, const char *bindings)
 {
     out->target = target;
-    out->op = tap__op_find(op);
-    if (!out->op)
+    out->op = op;
+    if (!op)
         return false;
     for (int i = 0; i < out->op->nparams; i++) {
         out->bindings[i].kind = TAP__BIND_ARG;
@@ -86,7 +87,7 @@ static int compare(const void *a, const void *b)
 static void read_table(void)
 {
     for (int i = 0; i < ROWS_COUNT; i++)
-        if (parse_row(&table[table_count], ROWS[i].target, ROWS[i].op, ROWS[i].bindings))
+        if (parse_row(&table[table_count], ROWS[i].target, tap__op_find(ROWS[i].op), ROWS[i].bindings))
             table_count++;
         else
             tap__log(TAP_LOG_ERROR, "%s: its row in the table of ATen overloads is wrong; it runs on the host",
@@ -108,21 +109,17 @@ const tap__aten *tap__aten_find(const char *target)
     return bsearch(&key, table, (size_t)table_count, sizeof table[0], compare);
 }
 
-tap_status tap__aten_add(const char *target, const char *op, const char *bindings, tap_error *err)
+tap_status tap__aten_add(const char *target, const tap_op *op, const char *bindings, tap_error *err)
 {
-    static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
     pthread_once(&once, read_table);
-    pthread_mutex_lock(&adding);
     int count = atomic_load(&added_count);
-    bool room = table_count + count < ROWS_COUNT + MAX_ADDED;
-    bool fits = room && parse_row(&added[count], target, op, bindings ? bindings : "");
-    if (fits)
-        atomic_store(&added_count, count + 1);
-    pthread_mutex_unlock(&adding);
-    if (!room)
-        return tap_fail(err, TAP_E_LIMIT, "operator %s: %d operators were added already", op, MAX_ADDED);
-    return fits ? TAP_OK : tap_fail(err, TAP_E_INVALID, "operator %s: its bindings \"%s\" name a parameter it does not have",
-                                    op, bindings ? bindings : "");
+    if (table_count + count == ROWS_COUNT + MAX_ADDED)
+        return tap_fail(err, TAP_E_LIMIT, "operator %s: %d operators were added already", op->name, MAX_ADDED);
+    if (!parse_row(&added[count], target, op, bindings ? bindings : ""))
+        return tap_fail(err, TAP_E_INVALID, "operator %s: its bindings \"%s\" name a parameter it does not have", op->name,
+                        bindings ? bindings : "");
+    atomic_store(&added_count, count + 1);
+    return TAP_OK;
 }
 
 bool tap_engine_knows(const char *target)

@@ -19,7 +19,7 @@ typedef struct tap__aten {
 /* NULL: the host runs it. */
 const tap__aten *tap__aten_find(const char *target);
 
-/* One more row, for an operator that was added; texts live as long as the process. */
-tap_status tap__aten_add(const char *target, const char *op, const char *bindings, tap_error *err);
+/* One more row, for an operator that is being added, by one thread at a time; texts live as long as the process. */
+tap_status tap__aten_add(const char *target, const tap_op *op, const char *bindings, tap_error *err);
 
 #endif

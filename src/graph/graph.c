@@ -272,6 +272,6 @@ const char *tap_op_output(int index, int output, char *room, size_t size)
     bool list = op && op->noutputs < 0;
     if (!op || output < 0 || output >= (list ? 1 : op->noutputs))
         return NULL;
-    snprintf(room, size, "%s%s", op->outputs[output], list ? "*" : "");
+    snprintf(room, size, "%s%s", op->outputs[output], list ? "*" : op->output_optional[output] ? "?" : "");
     return room;
 }

@@ -3,7 +3,7 @@
 #ifndef TAP_GRAPH_GRAPH_H
 #define TAP_GRAPH_GRAPH_H
 
-#include "format/arena.h"
+#include "base/arena.h"
 #include "graph/call.h"
 #include "graph/sym.h"
 

@@ -55,37 +55,51 @@ typedef enum tap__pw_code {
     TAP_PW_END
 } tap__pw_code;
 
+/* One number for each row of the table, in its order: TAP__ROW_Add, of a GE row TAP__ROW_GE_Add. */
+typedef enum tap__op_row {
+    TAP__ROW_Data,
+    TAP__ROW_Const,
+    TAP__ROW_NetOutput,
+    TAP__ROW_HostCall,
+#define VIEW(name, ...) TAP__ROW_##name,
+#define POINTWISE(name, ...) TAP__ROW_##name,
+#define KERNEL(name, ...) TAP__ROW_##name,
+#define COUNTED(name, ...) TAP__ROW_##name,
+#define GE(name, ...) TAP__ROW_GE_##name,
+#include "graph/ops.def"
+    TAP__ROWS /* and of an operator that was added */
+} tap__op_row;
+
 struct tap__call;
-struct tap__kernel;
 /* Sizes of the outputs from those of the inputs, all concrete: fills call->out[i] (dtype, ndim, sizes). */
 typedef tap_status (*tap_shape_rule)(struct tap__call *call, tap_error *err);
-
-/* The first size of the first output, where it depends on data: the addresses are those of the inputs. */
-typedef tap_status (*tap_count_rule)(const struct tap__call *call, void *const *data, int64_t *count, tap_error *err);
 
 typedef struct tap_op {
     const char *name;       /* "Add"; of a GE row "ge.Add" */
     const char *ge;         /* the GE operator of the same meaning, NULL: none; of a GE row its own name */
     tap_op_kind kind;
+    tap__op_row row;
     int nparams, ninputs;   /* inputs come first; a LIST counts as one */
     int noutputs;           /* -1: as many as the node says */
     tap_param params[TAP_OP_MAX_PARAMS];
     char outputs[TAP_OP_MAX_OUTPUTS][16];
+    bool output_optional[TAP_OP_MAX_OUTPUTS]; /* "dx?": may be one that nobody wants */
     const char *dtypes;     /* kinds of element its inputs may have, of "BUIFC"; NULL: any */
     tap_shape_rule shape;   /* NULL: not known from the inputs alone */
-    tap_count_rule count;   /* NULL: no size depends on data */
-    const struct tap__kernel *kernel; /* KERNEL */
+    bool counted;           /* the first size of the first output depends on data */
     tap__pw_code code;      /* POINTWISE */
     const char *doc;        /* one line */
     const struct tap_op_desc *user; /* of an operator that is not ours; NULL: in the table */
 } tap_op;
 
-/* By our name; NULL if there is none. Thread-safe. */
+/* By our name; NULL if there is none. Thread-safe, also while operators are added. */
 const tap_op *tap__op_find(const char *name);
 /* In the order of the table; NULL past its end. */
 const tap_op *tap__op_at(int index);
-/* Adds an operator that is not in the table (a library of the user's); fails with E_EXISTS for a name taken. desc and
- * its texts live as long as the process. */
-tap_status tap__op_add(const tap_op_desc *desc, tap_shape_rule shape, const struct tap__kernel *kernel, tap_error *err);
+/* An operator that is not in the table (a library of the user's), which nobody finds before it is published; fails with
+ * E_EXISTS for a name taken. One thread at a time drafts, and publishes or forgets its draft. desc and its texts live as
+ * long as the process. */
+tap_status tap__op_draft(const tap_op_desc *desc, tap_shape_rule shape, const tap_op **out, tap_error *err);
+void tap__op_publish(void);
 
 #endif

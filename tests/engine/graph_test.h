@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "engine/engine.h"
-#include "engine/threads.h"
+#include "engine/parallel.h"
 #include "tensor/element.h"
 
 enum { MAX_VALUES = 128, MAX_DIMS = 6 };
@@ -266,6 +266,8 @@ static inline tap_status host_call(void *user, tap_frame *frame, int32_t node, t
         return self->call(self, frame, node, err);
     for (int32_t i = 0; i < self->graph->nodes[node].nvalues; i++) { /* anything, of the right sizes */
         int32_t value = self->graph->nodes[node].first_value + i;
+        if (self->graph->values[value].type == TAP_SPEC_NONE)
+            continue;
         if (frame->plan->values[value].ndim < 0)
             return TAP_E_UNSUPPORTED;
         tap_tensor like = tap__operand_view(&frame->plan->values[value], NULL);

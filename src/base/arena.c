@@ -1,5 +1,5 @@
 /* arena.c - blocks of memory that are freed as one. */
-#include "format/arena.h"
+#include "base/arena.h"
 
 #include "base/memory.h"
 #include "base/status.h"

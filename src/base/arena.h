@@ -1,6 +1,6 @@
 /* arena.h - memory that is freed as one. Readers set a limit: a small hostile file must not make them allocate much. */
-#ifndef TAP_FORMAT_ARENA_H
-#define TAP_FORMAT_ARENA_H
+#ifndef TAP_BASE_ARENA_H
+#define TAP_BASE_ARENA_H
 
 #include "tensortap/tensortap.h"
 
