@@ -4,7 +4,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ----------------------------------------------------------------------------------------------- what runs where */
@@ -199,11 +198,11 @@ void tap_engine_free(tap_engine *engine)
             tap__plan_free(engine->segments[s].plans, engine->graph->nnodes);
             engine->segments[s].plans = next;
         }
-    while (engine->arenas) {
-        tap__arena *next = engine->arenas->next;
-        free(engine->arenas->memory);
-        tap__free(engine->arenas);
-        engine->arenas = next;
+    while (engine->workspaces) {
+        tap__workspace *next = engine->workspaces->next;
+        tap__free(engine->workspaces->memory);
+        tap__free(engine->workspaces);
+        engine->workspaces = next;
     }
     while (engine->frames) {
         tap_frame *next = engine->frames->next;
@@ -308,10 +307,10 @@ void tap_engine_end(tap_frame *frame)
     if (frame->plan)
         frame->plan->users--;
     frame->plan = NULL;
-    if (frame->arena) {
-        frame->arena->next = engine->arenas;
-        engine->arenas = frame->arena;
-        frame->arena = NULL;
+    if (frame->workspace) {
+        frame->workspace->next = engine->workspaces;
+        engine->workspaces = frame->workspace;
+        frame->workspace = NULL;
     }
     frame->next = engine->frames;
     engine->frames = frame;

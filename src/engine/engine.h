@@ -1,4 +1,4 @@
-/* engine.h - a graph that runs: its segments, the plans made so far, arenas that are free, and one frame per run. */
+/* engine.h - a graph that runs: its segments, the plans made so far, workspaces that are free, and one frame per run. */
 #ifndef TAP_ENGINE_ENGINE_H
 #define TAP_ENGINE_ENGINE_H
 
@@ -9,11 +9,13 @@
 
 enum { TAP__MAX_PLANS = 64 }; /* kept per segment; the one used longest ago goes first */
 
-typedef struct tap__arena {
-    struct tap__arena *next;
+/* Where the values of a call in flight lie that the host does not hold, at the offsets its plans say. */
+typedef struct tap__workspace {
+    struct tap__workspace *next;
     size_t size;
-    void *memory; /* 64-byte aligned */
-} tap__arena;
+    void *memory; /* as it was allocated */
+    char *start;  /* the first byte in it that lies on a line of the cache */
+} tap__workspace;
 
 typedef struct tap__times {
     _Atomic uint64_t runs, nanoseconds, bytes, last_start, last_nanoseconds;
@@ -29,7 +31,7 @@ struct tap_engine {
     int32_t nsegments;
     tap__times *times;      /* per node, TAP_ENGINE_PROFILE */
     pthread_mutex_t lock;   /* of what follows and of the plans' lists */
-    tap__arena *arenas;
+    tap__workspace *workspaces; /* free ones */
     tap_frame *frames;      /* free ones */
     tap_engine_counts counts;
     bool *newest_on_host;   /* per node: as the newest plans have it */
@@ -46,7 +48,7 @@ struct tap_frame {
     void **pointers;        /* of the running step */
     int32_t npointers;
     tap__plan *plan;        /* of the running segment, held */
-    tap__arena *arena;
+    tap__workspace *workspace;
 };
 
 #endif

@@ -7,11 +7,11 @@
 #include "engine/parallel.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Bytes of a step from which on the host is told, so that it lets its other threads run: about 20 us of work. */
 enum { LONG_WORK = 262144 };
+enum { ALIGN = 64 };
 
 /* -------------------------------------------------------------------------------------------------------- symbols */
 
@@ -159,7 +159,7 @@ static void keep_plan(tap_engine *engine, tap__segment *segment, tap__plan *plan
     segment->plans = plan;
     segment->nplans++;
     engine->counts.plans++;
-    engine->counts.arena_bytes = plan->arena;
+    engine->counts.arena_bytes = plan->arena - plan->room;
     if (plan->segment == 0)
         engine->counts.steps = 0;
     engine->counts.steps += plan->nsteps;
@@ -199,31 +199,35 @@ static tap_status choose_plan(tap_frame *frame, int32_t index, tap_error *err)
 
 /* --------------------------------------------------------------------------------------------------------- memory */
 
-static tap_status take_arena(tap_frame *frame, size_t size, tap_error *err)
+static tap_status grow_workspace(tap__workspace *workspace, size_t size, tap_error *err)
+{
+    if (workspace->size >= size)
+        return TAP_OK;
+    tap__free(workspace->memory);
+    workspace->size = 0;
+    workspace->memory = size > SIZE_MAX - ALIGN ? NULL : tap__alloc(size + ALIGN);
+    if (!workspace->memory)
+        return tap_fail(err, TAP_E_NOMEM, "no memory for the %zu bytes of a graph's values", size);
+    workspace->start = (char *)workspace->memory + (-(uintptr_t)workspace->memory & (ALIGN - 1));
+    workspace->size = size;
+    return TAP_OK;
+}
+
+static tap_status take_workspace(tap_frame *frame, size_t size, tap_error *err)
 {
     tap_engine *engine = frame->engine;
-    if (size == 0 || (frame->arena && frame->arena->size >= size))
+    if (size == 0)
         return TAP_OK;
-    pthread_mutex_lock(&engine->lock);
-    tap__arena *arena = frame->arena;
-    frame->arena = NULL;
-    if (!arena && engine->arenas) {
-        arena = engine->arenas;
-        engine->arenas = arena->next;
+    if (!frame->workspace) {
+        pthread_mutex_lock(&engine->lock);
+        frame->workspace = engine->workspaces;
+        if (frame->workspace)
+            engine->workspaces = frame->workspace->next;
+        pthread_mutex_unlock(&engine->lock);
     }
-    pthread_mutex_unlock(&engine->lock);
-    if (!arena && !(arena = tap__calloc(1, sizeof *arena)))
+    if (!frame->workspace && !(frame->workspace = tap__calloc(1, sizeof *frame->workspace)))
         return tap_fail_nomem(err);
-    frame->arena = arena;
-    if (arena->size >= size)
-        return TAP_OK;
-    free(arena->memory);
-    arena->size = 0;
-    arena->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);
-    if (!arena->memory)
-        return tap_fail(err, TAP_E_NOMEM, "no memory for the %zu bytes of a graph's values", size);
-    arena->size = size;
-    return TAP_OK;
+    return grow_workspace(frame->workspace, size, err);
 }
 
 static tap_status take_pointers(tap_frame *frame, int32_t count, tap_error *err)
@@ -248,7 +252,7 @@ static void resolve(tap_frame *frame, const tap__step *step)
     for (int32_t i = 0; i < step->nrefs; i++) {
         const tap__ref *ref = &step->refs[i];
         frame->pointers[i] = ref->value >= 0                ? (char *)frame->data[ref->value] + ref->bytes
-                             : ref->value == TAP__REF_ARENA ? (char *)frame->arena->memory + ref->bytes
+                             : ref->value == TAP__REF_ARENA ? frame->workspace->start + ref->bytes
                                                             : NULL;
     }
     if (step->kind == TAP__STEP_KERNEL && !frame->pointers[step->nrefs - 1])
@@ -309,7 +313,7 @@ static tap_status run_segment(tap_frame *frame, tap_error *err)
 {
     const tap__plan *plan = frame->plan;
     bool timed = frame->engine->flags & TAP_ENGINE_PROFILE;
-    TAP_TRY(take_arena(frame, plan->arena, err));
+    TAP_TRY(take_workspace(frame, plan->arena, err));
     TAP_TRY(take_pointers(frame, plan->nrefs_max, err));
     for (int32_t s = 0; s < plan->nsteps; s++)
         TAP_TRY(timed ? run_timed(frame, &plan->steps[s], err) : run_step(frame, &plan->steps[s], err));

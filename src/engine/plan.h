@@ -26,7 +26,7 @@ typedef struct tap__step {
     int32_t node;                 /* the last node of a chain */
     tap__call *call;              /* KERNEL */
     tap__pw *chain;               /* CHAIN */
-    tap__ref *refs;
+    tap__ref *refs;               /* of loads and stores, or inputs and outputs; the last is its scratch */
     int32_t nrefs;
     int32_t *fresh, nfresh;       /* values the host allocates before it */
     int32_t *done, ndone;         /* values nobody needs after it */
@@ -46,7 +46,8 @@ typedef struct tap__plan {
     tap__call *calls;             /* per node */
     tap__step *steps;
     int32_t nsteps, nrefs_max;
-    size_t arena;
+    size_t arena;                 /* bytes of a workspace that its steps need, */
+    size_t room;                  /* of which the first are what a chain keeps its blocks in */
     tap_arena memory;             /* of all of this */
 } tap__plan;
 

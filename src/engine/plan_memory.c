@@ -119,6 +119,20 @@ static tap_status plan_boxes(tap__planning *self, tap_error *err)
     return TAP_OK;
 }
 
+/* What chains keep their blocks in lies in front, always in the same place: it stays in the cache. */
+static void reserve_room(tap__plan *plan, layout *arena)
+{
+    for (int32_t s = 0; s < plan->nsteps; s++) {
+        tap__step *step = &plan->steps[s];
+        size_t room = step->chain ? tap__pw_room(step->chain) : 0;
+        plan->room = room > plan->room ? room : plan->room;
+        if (room)
+            step->refs[step->nrefs - 1] = (tap__ref){.value = TAP__REF_ARENA};
+    }
+    if (plan->room)
+        place(arena, 0, INT32_MAX, plan->room);
+}
+
 static tap_status plan_arena(tap__planning *self, tap_error *err)
 {
     tap__plan *plan = self->plan;
@@ -127,6 +141,7 @@ static tap_status plan_arena(tap__planning *self, tap_error *err)
     if (!arena.live || !at)
         return tap_fail_nomem(err);
     memset(at, 0xFF, (size_t)self->graph->nvalues * sizeof *at);
+    reserve_room(plan, &arena);
     for (int32_t s = 0; s < plan->nsteps; s++) {
         tap__step *step = &plan->steps[s];
         for (int32_t i = 0; i < step->nrefs; i++) {

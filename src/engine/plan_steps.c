@@ -131,7 +131,8 @@ static tap_status emit_chain(builder *self, int from, int to)
     tap__step *step = new_step(self, TAP__STEP_CHAIN, self->open.nodes[to - 1]);
     TAP_TRY(tap__pw_build(parts->nodes, to - from, parts->loads, parts->nloads, parts->stores, parts->nstores,
                           planning->in->threads, &step->chain, self->err));
-    tap__ref *refs = tap__plan_alloc(plan, (size_t)(parts->nloads + parts->nstores), sizeof *refs);
+    int32_t count = parts->nloads + parts->nstores;
+    tap__ref *refs = tap__plan_alloc(plan, (size_t)count + 1, sizeof *refs);
     if (!refs)
         return tap_fail_nomem(self->err);
     for (int i = 0; i < parts->nloads; i++)
@@ -141,7 +142,8 @@ static tap_status emit_chain(builder *self, int from, int to)
         planning->stored[parts->store_values[i]] = true;
         planning->made_by[parts->store_values[i]] = plan->nsteps - 1;
     }
-    set_refs(plan, step, refs, parts->nloads + parts->nstores);
+    refs[count] = (tap__ref){.value = TAP__REF_NONE}; /* scratch: plan_memory.c */
+    set_refs(plan, step, refs, count + 1);
     step->observed = tap__plan_alloc(plan, (size_t)(to - from), sizeof *step->observed);
     if (!step->observed)
         return tap_fail_nomem(self->err);

@@ -2,6 +2,8 @@
  * walk, every instruction set, any number of threads. */
 #include "engine/graph_test.h"
 
+#include <pthread.h>
+
 #include "base/failing_allocator.h"
 #include "engine/kernels/pointwise.h"
 #include "graph/shape.h"
@@ -140,7 +142,12 @@ static void run_chain(chain *c, int threads, void *const *data)
                                       &program, &err);
     if (status != TAP_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(tap__pw_run(program, data, &err), TAP_OK);
+    void *with_room[4 + 4 + 1], *room = NULL;
+    memcpy(with_room, data, (size_t)(c->nloads + c->nstores) * sizeof *data);
+    assert_int_equal(posix_memalign(&room, 64, tap__pw_room(program)), 0);
+    with_room[c->nloads + c->nstores] = room;
+    assert_int_equal(tap__pw_run(program, with_room, &err), TAP_OK);
+    free(room);
     tap__pw_free(program);
 }
 
@@ -587,6 +594,47 @@ static void choices(void **state)
     }
 }
 
+/* ----------------------------------------------------------------------------------------------------- small stack */
+
+/* The largest blocks there are, on a thread that has hardly any stack: x * x in complex128. */
+static void *run_on_small_stack(void *user)
+{
+    enum { COUNT = 40000 };
+    double *x = user;
+    chain c = {.nnodes = 0};
+    int a = add_load(&c, flat(TAP_C128, COUNT)), b = add_load(&c, flat(TAP_C128, COUNT));
+    add_store(&c, binary(&c, "Mul", TAP_C128, a, b), flat(TAP_C128, COUNT));
+    double *y = malloc(COUNT * 2 * sizeof *y);
+    run_chain(&c, 1, (void *[]){x, x, y});
+    int wrong = 0;
+    for (int64_t i = 0; i < COUNT; i++) {
+        double re = x[2 * i], im = x[2 * i + 1];
+        wrong += y[2 * i] != re * re - im * im || y[2 * i + 1] != 2 * re * im;
+    }
+    free(y);
+    return wrong ? user : NULL;
+}
+
+static void small_stack(void **state)
+{
+    (void)state;
+    enum { STACK = 256 * 1024, GUARD = 16 << 20 };
+    pthread_t thread;
+    pthread_attr_t attr;
+    void *wrong;
+    double *x = malloc(40000 * 2 * sizeof *x);
+    for (int i = 0; i < 40000 * 2; i++)
+        x[i] = (double)random_below(64) - 32;
+    assert_int_equal(pthread_attr_init(&attr), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attr, STACK), 0);
+    assert_int_equal(pthread_attr_setguardsize(&attr, GUARD), 0);
+    assert_int_equal(pthread_create(&thread, &attr, run_on_small_stack, x), 0);
+    pthread_join(thread, &wrong);
+    pthread_attr_destroy(&attr);
+    assert_null(wrong);
+    free(x);
+}
+
 /* ------------------------------------------------------------------------------------------------- allocation fails */
 
 static void allocations_fail(void **state)
@@ -619,7 +667,8 @@ static int group(const char *isa)
         cmocka_unit_test(long_chain), cmocka_unit_test(functions), cmocka_unit_test(halves),
         cmocka_unit_test(nodes_round), cmocka_unit_test(layouts), cmocka_unit_test(transposed),
         cmocka_unit_test(in_place), cmocka_unit_test(promotion), cmocka_unit_test(refusals),
-        cmocka_unit_test(integers), cmocka_unit_test(choices), cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(integers), cmocka_unit_test(choices), cmocka_unit_test(small_stack),
+        cmocka_unit_test(allocations_fail),
     };
     return cmocka_run_group_tests_name(isa, tests, NULL, NULL);
 }

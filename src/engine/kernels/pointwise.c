@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-    PIECE = 32768 /* elements given to a thread at a time */
+    PIECE = 32768,   /* elements given to a thread at a time */
+    MAX_THREADS = 64 /* bits of run.busy */
 };
 
 /* -------------------------------------------------------------------------------------------------------- supports */
@@ -205,6 +206,17 @@ static tap__pw *make_program(const draft *d, int nloads, int nstores)
     return p;
 }
 
+/* Blocks, or tiles. */
+static int64_t units_of(const tap__pw *p)
+{
+    if (!p->tiled)
+        return (p->count + p->block - 1) / p->block;
+    int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) * ((p->rows + p->tile_rows - 1) / p->tile_rows);
+    for (int d = 0; d < p->nouter; d++)
+        tiles *= p->outer_size[d];
+    return tiles;
+}
+
 tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__operand *loads, int nloads,
                          const tap__operand *stores, int nstores, int threads, tap__pw **out, tap_error *err)
 {
@@ -236,14 +248,22 @@ tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__opera
     for (int s = 0; s < p->nslots; s++)
         p->place[s] = (uint32_t)(d->block_of[s] * room);
     p->stage = (size_t)nblocks * room;
-    p->scratch = p->stage + room + TAP_PW_LINE;
-    p->threads = threads;
+    p->scratch = (p->stage + room + TAP_PW_LINE - 1) / TAP_PW_LINE * TAP_PW_LINE;
     tap__free(d);
     p->grain = PIECE / (p->tiled ? p->tile_rows * p->tile_columns : p->block);
     if (p->grain < 1)
         p->grain = 1;
+    int64_t pieces = (units_of(p) + p->grain - 1) / p->grain;
+    p->threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    if (p->threads > pieces)
+        p->threads = pieces > 0 ? (int)pieces : 1;
     *out = p;
     return TAP_OK;
+}
+
+size_t tap__pw_room(const tap__pw *program)
+{
+    return (size_t)program->threads * program->scratch;
 }
 
 void tap__pw_free(tap__pw *program)
@@ -258,6 +278,7 @@ typedef struct run {
     void *const *data;
     uint32_t aliased; /* loads whose memory is stored to: never used in place */
     _Atomic(const char *) *by_zero; /* the name of a node that divided by zero */
+    _Atomic uint64_t *busy; /* which scratches are taken: bits */
 } run;
 
 typedef struct frame {
@@ -346,9 +367,17 @@ static void pad_block(const tap__pw *p, const tap__pw_operand *at, frame *f, int
     memset(f->slots[at->slot] + (size_t)n * size, 0, (size_t)(padded - n) * size);
 }
 
-static void start_frame(const tap__pw *p, frame *f, char *memory)
+/* Takes a scratch that nobody uses: there are as many as threads, so there is one. */
+static int start_frame(const run *r, frame *f)
 {
-    f->scratch = memory + (-(uintptr_t)memory & (TAP_PW_LINE - 1));
+    const tap__pw *p = r->p;
+    uint64_t busy = atomic_load_explicit(r->busy, memory_order_relaxed);
+    int mine;
+    do
+        mine = __builtin_ctzll(~busy);
+    while (!atomic_compare_exchange_weak_explicit(r->busy, &busy, busy | (uint64_t)1 << mine, memory_order_acquire,
+                                                  memory_order_relaxed));
+    f->scratch = (char *)r->data[p->nloads + p->nstores] + (size_t)mine * p->scratch;
     for (int s = 0; s < p->nslots; s++) {
         f->slots[s] = f->scratch + p->place[s];
         if (p->slots[s].kind == TAP_PW_CONSTANT) {
@@ -356,6 +385,12 @@ static void start_frame(const tap__pw *p, frame *f, char *memory)
             fill_constant(&p->slots[s], f->slots[s], p->tiled ? p->block : n);
         }
     }
+    return mine;
+}
+
+static void end_frame(const run *r, int mine)
+{
+    atomic_fetch_and_explicit(r->busy, ~((uint64_t)1 << mine), memory_order_release);
 }
 
 /* The address of the number that n elements from `first` on share; NULL: they go on into the next line. */
@@ -462,9 +497,8 @@ static void run_blocks(void *user, int64_t begin, int64_t end)
 {
     const run *r = user;
     const tap__pw *p = r->p;
-    char memory[p->scratch];
     frame f;
-    start_frame(p, &f, memory);
+    int mine = start_frame(r, &f);
     for (int64_t b = begin; b < end; b++) {
         int64_t first = b * p->block, n = p->count - first < p->block ? p->count - first : p->block;
         /* the last few elements apart, so that all others can stay where they are */
@@ -475,6 +509,7 @@ static void run_blocks(void *user, int64_t begin, int64_t end)
         if (whole < n)
             run_block(r, &f, first + whole, n - whole, false);
     }
+    end_frame(r, mine);
 }
 
 static void load_tile(const tap__pw *p, const tap__pw_operand *at, const char *memory, frame *f, int64_t rows, int64_t columns)
@@ -542,35 +577,28 @@ static void run_tile(const run *r, frame *f, int64_t tile)
 static void run_tiles(void *user, int64_t begin, int64_t end)
 {
     const run *r = user;
-    char memory[r->p->scratch];
     frame f;
-    start_frame(r->p, &f, memory);
+    int mine = start_frame(r, &f);
     for (int64_t tile = begin; tile < end; tile++)
         run_tile(r, &f, tile);
+    end_frame(r, mine);
 }
 
 static void run_all(run *r)
 {
     const tap__pw *p = r->p;
-    if (!p->tiled) {
-        int64_t blocks = (p->count + p->block - 1) / p->block;
-        if (blocks <= p->grain)
-            run_blocks(r, 0, blocks);
-        else
-            tap__parallel(p->threads, blocks, p->grain, TAP_ANY_LENGTH, run_blocks, r);
-        return;
-    }
-    int64_t tiles = ((p->columns + p->tile_columns - 1) / p->tile_columns) *
-                    ((p->rows + p->tile_rows - 1) / p->tile_rows);
-    for (int d = 0; d < p->nouter; d++)
-        tiles *= p->outer_size[d];
-    tap__parallel(p->threads, tiles, p->grain, TAP_ANY_LENGTH, run_tiles, r);
+    int64_t units = units_of(p);
+    if (units <= p->grain)
+        (p->tiled ? run_tiles : run_blocks)(r, 0, units);
+    else
+        tap__parallel(p->threads, units, p->grain, TAP_ANY_LENGTH, p->tiled ? run_tiles : run_blocks, r);
 }
 
 tap_status tap__pw_run(const tap__pw *p, void *const *data, tap_error *err)
 {
     _Atomic(const char *) by_zero = NULL;
-    run r = {.p = p, .data = data, .by_zero = &by_zero};
+    _Atomic uint64_t busy = 0;
+    run r = {.p = p, .data = data, .by_zero = &by_zero, .busy = &busy};
     if (p->count == 0)
         return TAP_OK;
     for (int i = 0; i < p->nloads; i++)

@@ -26,7 +26,9 @@ bool tap__pw_supports(const tap__call *call);
 /* All nodes have the same output sizes; loads broadcast to them. Owned by the caller, freed with tap__pw_free. */
 tap_status tap__pw_build(const tap__pw_node *nodes, int nnodes, const tap__operand *loads, int nloads,
                          const tap__operand *stores, int nstores, int threads, tap__pw **out, tap_error *err);
-/* data: addresses of the loads, then of the stores. A store may be the same memory as a load with the same strides.
+/* Bytes of scratch that a run needs, on a line of the cache: a chain's blocks are too big for a thread's stack. */
+size_t tap__pw_room(const tap__pw *program);
+/* data: addresses of the loads, then of the stores, then of the scratch. A store may be the same memory as a load with the same strides.
  * Fails where an integer is divided by zero. */
 tap_status tap__pw_run(const tap__pw *program, void *const *data, tap_error *err);
 void tap__pw_free(tap__pw *program);

@@ -72,13 +72,13 @@ typedef struct tap__pw_operand {
 
 struct tap__pw {
     const tap__pw_kernels *kernels;
-    int threads;
+    int threads;         /* and so many scratches */
     int nsteps, nslots, nloads, nstores;
     tap__pw_step *steps;
     tap__pw_slot *slots;
     uint32_t *place;     /* per slot: where its block is in the scratch */
     tap__pw_operand *loads, *stores;
-    size_t scratch;      /* bytes, with room to align; the last block is for staging */
+    size_t scratch;      /* bytes of one thread's blocks, whole lines; the last block is for staging */
     size_t stage;        /* where that is */
     int64_t count;       /* elements */
     int64_t block;       /* elements of a block */
