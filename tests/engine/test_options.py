@@ -89,6 +89,16 @@ def test_profile(engine, tmp_path):
     assert "profile.net_" in shown.stdout
 
 
+def test_a_strict_profile_has_the_first_run(engine, tmp_path):
+    compiled = engine.compile(model, profile=True, strict=True, name="first")
+    x, w = torch.randn(64, 64), torch.randn(64, 64)
+    with tensortap.record(tmp_path / "run"):
+        for _ in range(2):
+            compiled(x, w)
+    found = [record.name for record in tensortap.open(tmp_path / "run") if record.name.startswith("profile.first_")]
+    assert found and len(found) == 2 * len(set(found))
+
+
 def test_strict_lists_every_node_torch_would_run(engine):
     def f(x):
         return torch.linalg.matrix_exp(x) @ torch.linalg.matrix_exp(x + 1), torch.rand_like(x)

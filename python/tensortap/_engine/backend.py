@@ -374,9 +374,10 @@ class Compiled:
 
     def _first_strict(self, args: list[Any]) -> list[Any]:
         """Some nodes are refused only when their sizes are known."""
-        results = self.program(args)
+        run = self._profiled if self.options.profile else self.program
+        results = run(args)
         self._refuse_host_nodes()
-        self._run = self._profiled if self.options.profile else self.program
+        self._run = run
         return results
 
     def _profiled(self, args: list[Any]) -> list[Any]:
