@@ -6,6 +6,7 @@ VENV ?= .venv
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 300
+STRESS_SECONDS ?= 600
 PYTEST_ARGS ?=
 export PYTHON VENV JOBS FUZZ_SECONDS
 
@@ -15,7 +16,7 @@ WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.
 	-not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick bench bench-torch bench-engine bench-mindspore lint fuzz asan tsan coverage aarch64 wheel install clean
+.PHONY: help setup build demo test test-quick bench bench-torch bench-engine bench-mindspore lint fuzz stress asan tsan coverage aarch64 wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -31,7 +32,7 @@ build: setup ## the library and the command with all warnings as errors, in buil
 demo: $(WHEEL_STAMP) ## record a small training run twice and look at the recordings
 	@$(PY) examples/demo.py build/demo
 
-test: setup ## everything: sanitizers, aarch64, fuzz corpus, wheel, Python, faults (under 40 minutes)
+test: setup ## everything: sanitizers, stress, aarch64, fuzz corpus, wheel, Python, faults (under 40 minutes)
 	@tools/test.sh all
 
 test-quick: setup ## the C tests and the quick Python tests (under 2 minutes)
@@ -61,6 +62,9 @@ lint: setup ## ruff, mypy --strict, and the rule of directories
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (300)
 	@tools/stage.sh fuzz $(FUZZ_SECONDS)
+
+stress: setup ## random operations under every fault for STRESS_SECONDS (600); STRESS_SEED=N: those of that seed
+	@tools/stage.sh stress $(STRESS_SECONDS)
 
 asan: setup ## the C tests under the address and undefined-behaviour sanitizers
 	@tools/stage.sh ctest asan

@@ -136,6 +136,13 @@ aarch64() {
     ctest --test-dir build/aarch64 --output-on-failure --no-tests=error -j "$jobs"
 }
 
+# What verify says against the truth, under every fault. STRESS_SEED=N: the same cases again; build/dev/stress case=N: one.
+stress() { # SECONDS
+    configure dev
+    cmake --build --preset dev -j "$jobs"
+    build/dev/stress seconds="$1" ${STRESS_SEED:+seed="$STRESS_SEED"}
+}
+
 install_test() {
     configure dev
     cmake --build --preset dev -j "$jobs"
@@ -155,6 +162,7 @@ case ${1:-} in
     coverage) coverage ;;
     aarch64) aarch64 ;;
     install) install_test ;;
+    stress) stress "$2" ;;
     bench) for script in bench/record/run.sh bench/record.sh bench/run.sh; do
                [[ -x $script ]] && exec "$script"
            done

@@ -7,13 +7,13 @@ mkdir -p build/test
 
 case ${1:-all} in
     quick) stages=("ctest dev quick" "wheel install" "pytest quick") ;;
-    all) stages=("ctest dev" "ctest asan" "ctest tsan" "aarch64" "fuzz 10 fixed" "wheel install" "lint" "pytest" "mindspore" "oldtorch"
+    all) stages=("ctest dev" "ctest asan" "ctest tsan" "stress 60" "aarch64" "fuzz 10 fixed" "wheel install" "lint" "pytest" "mindspore" "oldtorch"
         "install") ;;
     *) echo "test: all or quick, not $1" >&2; exit 2 ;;
 esac
 
 counts() { # LOG: what the stage itself says it ran
-    grep -hE 'tests passed|tests failed|oldtorch: skipped|[0-9]+ passed|[0-9]+ failed|fuzz targets|installed copy' "$1" | tail -n 1 |
+    grep -hE 'tests passed|tests failed|oldtorch: skipped|[0-9]+ passed|[0-9]+ failed|fuzz targets|installed copy|cases in' "$1" | tail -n 1 |
         sed 's/^=* *//; s/ *=*$//'
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
-import struct
 import subprocess
 import time
 import uuid
@@ -24,17 +23,19 @@ def program(name: str) -> str:
 
 
 class Stress:
-    """A running fault_stress and the recording it makes."""
+    """A running `stress record` and the recording it makes."""
 
-    def __init__(self, tmp: pathlib.Path, *, env: dict[str, str] | None = None,
+    def __init__(self, tmp: pathlib.Path, *, truth: pathlib.Path | None = None, env: dict[str, str] | None = None,
                  before: Callable[[], None] | None = None, **keys: object) -> None:
         self.dir = tmp / "run"
-        self.counters = tmp / "counters"
+        self.truth = (truth or tmp) / "truth"
+        self.truth.touch()
+        os.truncate(self.truth, 1 << 26)  # sparse; before any limit on sizes
         self.tag = uuid.uuid4().hex
         self.keys = {"ring": RING, "seed": 1, **keys}
         arguments = [f"{k}={v}" for k, v in self.keys.items()]
         self.process = subprocess.Popen(
-            [program("fault_stress"), str(self.dir), str(self.counters), *arguments],
+            [program("stress"), "record", str(self.dir), str(self.truth), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
             env={**os.environ, "TAP_TEST_TAG": self.tag, **(env or {})}, preexec_fn=before,
         )
@@ -74,15 +75,13 @@ class Stress:
 
     def returned(self) -> list[str]:
         """Names of the saves that had returned."""
-        counters = struct.unpack("128Q", self.counters.read_bytes()[:1024])
-        return [f"t{t}/{i}" for t in range(16) for i in range(counters[8 * t + 1])]
+        result = subprocess.run([program("stress"), "returned", str(self.truth)], capture_output=True, text=True, check=True)
+        return result.stdout.split()
 
     def check(self, mode: str = "") -> str:
-        """mode: "", "lossy", "dead" or "last", see fault_check.c."""
-        result = subprocess.run(
-            [program("fault_check"), str(self.dir), str(self.counters), f"seed={self.keys['seed']}",
-             f"ring={self.keys['ring']}", *([f"{mode}=1"] if mode else [])],
-            capture_output=True, text=True, timeout=300, check=False)
+        """mode: "", "lossy", "dead" or "last", see tests/stress/load.c."""
+        result = subprocess.run([program("stress"), "check", str(self.dir), str(self.truth), mode], capture_output=True,
+                                text=True, timeout=300, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 

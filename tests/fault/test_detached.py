@@ -37,7 +37,7 @@ def test_hang_up(tmp_path: pathlib.Path) -> None:
 
 def test_pipe_to_tee_ends(tmp_path: pathlib.Path) -> None:
     """The writer holds no descriptor of the producer's: tee ends when the producer does, although it was killed."""
-    command = f"'{program('fault_stress')}' '{tmp_path}/run' '{tmp_path}/c' count=50 exit=_exit 2>&1 | tee '{tmp_path}/log'"
+    command = f"'{program('stress')}' record '{tmp_path}/run' '{tmp_path}/c' count=50 exit=_exit 2>&1 | tee '{tmp_path}/log'"
     start = time.monotonic()
     subprocess.run(["bash", "-c", command], timeout=30, check=True, stdout=subprocess.DEVNULL)
     assert time.monotonic() - start < 20
@@ -45,7 +45,7 @@ def test_pipe_to_tee_ends(tmp_path: pathlib.Path) -> None:
 
 
 def test_subprocess_run_returns(tmp_path: pathlib.Path) -> None:
-    result = subprocess.run([program("fault_stress"), str(tmp_path / "run"), str(tmp_path / "c"), "count=50", "exit=_exit"],
+    result = subprocess.run([program("stress"), "record", str(tmp_path / "run"), str(tmp_path / "c"), "count=50", "exit=_exit"],
                             capture_output=True, timeout=30, check=False)
     assert result.returncode == 0
 

@@ -32,7 +32,7 @@ def test_full_disk(small_disk: pathlib.Path, tmp_path: pathlib.Path, reserve: in
     """Everything that fitted is whole, the rest keeps its statistics or is listed, the producer ends by itself."""
     place = small_disk / "here"
     place.mkdir()
-    run = Stress(place, count=400, reserve=reserve, stall=5000).ready()
+    run = Stress(place, truth=tmp_path, count=400, reserve=reserve, stall=5000).ready()
     out, err = run.finish()
     assert "failures" in out, out + err
     assert "disk is full" in err, err
@@ -43,10 +43,10 @@ def test_full_disk(small_disk: pathlib.Path, tmp_path: pathlib.Path, reserve: in
     assert result.returncode == 1, result.stdout + result.stderr
 
 
-def test_full_disk_then_killed(small_disk: pathlib.Path) -> None:
+def test_full_disk_then_killed(tmp_path: pathlib.Path, small_disk: pathlib.Path) -> None:
     place = small_disk / "here"
     place.mkdir()
-    run = Stress(place, count=400, exit="_exit", stall=5000).ready()
+    run = Stress(place, truth=tmp_path, count=400, exit="_exit", stall=5000).ready()
     run.finish()
     run.wait_for_writer()
     run.check("lossy")
@@ -60,7 +60,7 @@ def test_read_only_directory(tmp_path: pathlib.Path) -> None:
     if mounted.returncode:
         pytest.skip(f"a read-only file system cannot be mounted here: {mounted.stderr.strip()}")
     try:
-        result = subprocess.run([program("fault_stress"), str(where / "run"), str(tmp_path / "c"), "count=1"],
+        result = subprocess.run([program("stress"), "record", str(where / "run"), str(tmp_path / "c"), "count=1"],
                                 capture_output=True, text=True, timeout=60, check=False)
         assert result.returncode == 3
         assert str(where) in result.stderr and "Read-only file system" in result.stderr, result.stderr
@@ -79,7 +79,7 @@ def test_short_and_interrupted_writes(tmp_path: pathlib.Path, manners: dict[str,
     out, err = run.finish(300)
     assert "failures 0 close OK" in out, out + err
     assert "a thread writes instead" not in err, err
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 @pytest.mark.parametrize("failure", ["SHIM_FULL", "SHIM_FAIL"])
@@ -89,7 +89,7 @@ def test_writes_fail_after_a_while(tmp_path: pathlib.Path, failure: str, after: 
     run = Stress(tmp_path, count=100, stall=3000, env={"LD_PRELOAD": program("fault_shim.so"), failure: str(after + 1)})
     out, err = run.finish(120)
     if run.process.returncode == 3:
-        assert "fault_stress: " in err
+        assert "stress: " in err
         return
     assert run.process.returncode == 0, out + err
     assert "tensortap: " in err, "nobody was told"
@@ -122,7 +122,7 @@ def test_wall_clock_goes_backwards(tmp_path: pathlib.Path) -> None:
     run = Stress(tmp_path, count=150, env={"LD_PRELOAD": program("fault_shim.so"), "SHIM_CLOCK": "1"}).ready()
     out, err = run.finish()
     assert "failures 0 close OK" in out, out + err
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 def test_nothing_is_left_in_tmp(tmp_path: pathlib.Path) -> None:

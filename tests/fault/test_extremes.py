@@ -43,12 +43,12 @@ def test_odd_names_stay_inside(tmp_path: pathlib.Path, layout: str) -> None:
 def test_two_processes_one_directory(tmp_path: pathlib.Path) -> None:
     """The second is refused by name of the first; with append each has files of its own."""
     first = Stress(tmp_path, sleep=500).ready()
-    second = subprocess.run([program("fault_stress"), str(first.dir), str(tmp_path / "c2"), "count=5"],
+    second = subprocess.run([program("stress"), "record", str(first.dir), str(tmp_path / "c2"), "count=5"],
                             capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 3
     assert str(first.dir) in second.stderr and "append" in second.stderr, second.stderr
     assert str(first.process.pid) in second.stderr, second.stderr
-    third = subprocess.run([program("fault_stress"), str(first.dir), str(tmp_path / "c3"), "count=20", "mode=1"],
+    third = subprocess.run([program("stress"), "record", str(first.dir), str(tmp_path / "c3"), "count=20", "mode=1"],
                            capture_output=True, text=True, timeout=60, check=False)
     assert "failures 0 close OK" in third.stdout, third.stdout + third.stderr
     first.kill()
@@ -59,7 +59,7 @@ def test_two_processes_one_directory(tmp_path: pathlib.Path) -> None:
 
 def test_many_processes_race_for_one_directory(tmp_path: pathlib.Path) -> None:
     """Ten open at once with append: ten attempts, no shared file."""
-    command = [program("fault_stress"), str(tmp_path / "run")]
+    command = [program("stress"), "record", str(tmp_path / "run")]
     racing = [subprocess.Popen([*command, str(tmp_path / f"c{i}"), "count=10", "threads=1", "mode=1"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i in range(10)]
     for process in racing:

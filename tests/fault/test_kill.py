@@ -62,7 +62,7 @@ def test_producer_ends_without_closing(tmp_path: pathlib.Path, how: str) -> None
     run = Stress(tmp_path, count=60, exit=how).ready()
     run.finish()
     run.wait_for_writer()
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 @pytest.mark.parametrize("keys", [
@@ -86,7 +86,7 @@ def test_writer_killed_again_and_again(tmp_path: pathlib.Path, keys: dict[str, i
     assert killed >= 8
     assert "failures 0 close OK" in out, out + err
     assert "starting another one" in err
-    assert "missing 0, torn 0" in run.check("last" if "last" in keys else "")
+    assert "without bytes 0, missing 0" in run.check("last" if "last" in keys else "")
     result = verify(run.dir)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -100,7 +100,7 @@ def test_writer_told_to_stop_drains_and_is_replaced(tmp_path: pathlib.Path) -> N
     run.process.send_signal(signal.SIGTERM)
     out, err = run.finish()
     assert "failures 0 close OK" in out, out + err
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 def test_writer_and_producer_killed_together_says_so(tmp_path: pathlib.Path) -> None:
@@ -122,7 +122,7 @@ def test_no_writer_to_be_found(tmp_path: pathlib.Path) -> None:
     out, err = run.finish()
     assert "failures 0 close OK" in out, out + err
     assert err.count("a thread writes instead") == 1, err
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 def test_writer_killed_and_none_can_be_started(tmp_path: pathlib.Path) -> None:
@@ -139,7 +139,7 @@ def test_writer_killed_and_none_can_be_started(tmp_path: pathlib.Path) -> None:
     out, err = run.finish()
     assert "failures 0 close OK" in out, out + err
     assert err.count("a thread writes instead") == 1, err
-    assert "missing 0, torn 0" in run.check()
+    assert "without bytes 0, missing 0" in run.check()
 
 
 def test_ring_file_and_recover(tmp_path: pathlib.Path) -> None:

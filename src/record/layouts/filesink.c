@@ -9,6 +9,7 @@
 #include "record/ring/journal.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* How long entries rest in the ring before the collector's files are written for their sake. */
@@ -105,6 +106,20 @@ static void files_close(tap_sink *sink)
     tap__free(files);
 }
 
+/* A forked child writes to <run>/rank<R>/child<pid>; who waits for the run waits for it too. */
+static int hold_run(const tap_layout_options *options)
+{
+    char *run = tap__strdup(options->dir);
+    for (int up = 0; run && options->child && up < 2; up++) {
+        char *slash = strrchr(run, '/');
+        if (slash)
+            *slash = 0;
+    }
+    int hold = run ? tap__run_hold(run) : -1;
+    tap__free(run);
+    return hold;
+}
+
 static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
 {
     *out = NULL;
@@ -128,7 +143,7 @@ static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
         files_close(&files->sink);
         return status;
     }
-    files->hold = tap__run_hold(files->options.dir);
+    files->hold = hold_run(&files->options);
     *out = &files->sink;
     return TAP_OK;
 }

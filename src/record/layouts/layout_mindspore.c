@@ -65,10 +65,10 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
 
 bool tap__mindspore_detect(const char *path)
 {
-    return tap__tree_detect(path, 2, parse);
+    return tap__tree_detect(path, 4, parse);
 }
 
 tap_status tap__mindspore_read(const char *path, tap_record_fn add, void *user, tap_error *err)
 {
-    return tap__tree_read(path, 2, parse, add, user, err);
+    return tap__tree_read(path, 4, parse, add, user, err);
 }

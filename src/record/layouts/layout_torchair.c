@@ -148,10 +148,10 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
 
 bool tap__torchair_detect(const char *path)
 {
-    return tap__tree_detect(path, 3, parse);
+    return tap__tree_detect(path, 5, parse);
 }
 
 tap_status tap__torchair_read(const char *path, tap_record_fn add, void *user, tap_error *err)
 {
-    return tap__tree_read(path, 3, parse, add, user, err);
+    return tap__tree_read(path, 5, parse, add, user, err);
 }

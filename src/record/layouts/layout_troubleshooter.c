@@ -20,13 +20,16 @@ tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_
     char prefix[32], process[48];
     /* rank 0 keeps the names scripts look for */
     tap__process_part(&namer->options, namer->options.rank > 0, process, sizeof process);
-    /* a caller that writes to several directories, each with its own recorder, counts itself */
-    uint64_t id = leaf->info->has_call ? leaf->call : namer->next_id++;
+    /* a caller that writes to several directories, each with its own recorder, counts itself; a gradient comes with the
+     * call it belongs to, whose file has that number perhaps */
+    bool grad = leaf->kind == TAP_KIND_GRAD;
+    uint64_t id = leaf->info->has_call && !grad ? leaf->call : namer->next_id++;
     snprintf(prefix, sizeof prefix, "%llu_", (unsigned long long)id);
     tap_strbuf *suffix = &namer->scratch;
-    if (leaf->info->suffix && leaf->info->suffix[0]) {
+    const char *end = leaf->info->suffix ? leaf->info->suffix : grad ? "backward" : "";
+    if (end[0]) {
         tap__strbuf_char(suffix, '_');
-        tap__name_escape(suffix, leaf->info->suffix, strlen(leaf->info->suffix), 64);
+        tap__name_escape(suffix, end, strlen(end), 64);
     }
     tap__strbuf_str(suffix, process);
     tap__strbuf_str(suffix, ".npy");
