@@ -79,7 +79,7 @@ def calls(part: list[str], names: dict[str, int]):
 
 
 def sources() -> list[Path]:
-    files = [*sorted((ROOT / "src").rglob("*.[ch]")), ROOT / "include/tensortap/tensortap.h"]
+    files = [*sorted((ROOT / "src").rglob("*.[ch]")), *sorted((ROOT / "include").rglob("*.h"))]
     return [f for f in files if f.name != "text.c"]
 
 

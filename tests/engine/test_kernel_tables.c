@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "engine/kernels/by_isa.h"
+#include "tensor/kernels/by_isa.h"
 #include "engine/kernels/lanes.h"
 #include "engine/kernels/matvec.h"
 #include "engine/kernels/pointwise_block.h"

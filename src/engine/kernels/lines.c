@@ -2,7 +2,7 @@
 #include "engine/kernels/lines.h"
 
 #include "base/status.h"
-#include "engine/kernels/by_isa.h"
+#include "tensor/kernels/by_isa.h"
 #include "tensor/element.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * columns of neighbours are added up block of rows by block of rows. Parts and blocks depend on the sizes only. */
 #include "engine/kernels/matvec.h"
 
-#include "engine/kernels/by_isa.h"
+#include "tensor/kernels/by_isa.h"
 #include "engine/kernels/strided.h"
 #include "tensor/element.h"
 

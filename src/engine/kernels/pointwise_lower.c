@@ -2,7 +2,7 @@
  * attributes is a constant of the instruction. ATen's rules. */
 #include "engine/kernels/pointwise_program.h"
 
-#include "engine/kernels/by_isa.h"
+#include "tensor/kernels/by_isa.h"
 #include "engine/vml.h"
 #include "graph/shape.h"
 

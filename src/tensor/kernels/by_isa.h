@@ -1,6 +1,6 @@
 /* by_isa.h - which of a file's versions runs: the one made for the instruction set that tap_isa names. */
-#ifndef TAP_ENGINE_BY_ISA_H
-#define TAP_ENGINE_BY_ISA_H
+#ifndef TAP_TENSOR_BY_ISA_H
+#define TAP_TENSOR_BY_ISA_H
 
 #include "tensortap/tensortap.h"
 
