@@ -1,4 +1,4 @@
-# cmake --install: header, both libraries, pkg-config file, CMake package and the command.
+# cmake --install: headers, both libraries, pkg-config file, CMake package and the command.
 include(CMakePackageConfigHelpers)
 set(TAP_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tensortap)
 

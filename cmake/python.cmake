@@ -6,7 +6,7 @@ file(GLOB TAP_PYTHON_SOURCES CONFIGURE_DEPENDS python/csrc/*.c)
 add_library(tap_python MODULE ${TAP_PYTHON_SOURCES})
 set_target_properties(tap_python PROPERTIES PREFIX "" OUTPUT_NAME _core SUFFIX .abi3.so)
 target_compile_definitions(tap_python PRIVATE _GNU_SOURCE Py_LIMITED_API=0x030A0000)
-# the extension sees the public header only
+# the extension sees the public headers only
 target_include_directories(tap_python PRIVATE include)
 target_include_directories(tap_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 target_compile_options(tap_python PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes

@@ -489,7 +489,7 @@ static void run(fuzz *self, tap_engine *engine, const int64_t *signature)
     tap_error err;
     tap_status status = TAP_OK;
     tap__syms_eval(syms, signature, both, values, have);
-    if (tap_engine_begin(engine, self, &frame, &err) == TAP_OK) {
+    if (tap_frame_begin(engine, self, &frame, &err) == TAP_OK) {
         for (int32_t i = 0; i < self->graph->ninputs && status == TAP_OK; i++) {
             int32_t value = self->graph->inputs[i];
             const tap__value *spec = &self->graph->values[value];
@@ -503,8 +503,8 @@ static void run(fuzz *self, tap_engine *engine, const int64_t *signature)
             status = data ? give(frame, value, &operand, data, &err) : TAP_E_NOMEM;
         }
         if (status == TAP_OK)
-            tap_engine_run(frame, &err);
-        tap_engine_end(frame);
+            tap_frame_run(frame, &err);
+        tap_frame_end(frame);
     }
     for (int i = 0; i < MAX_VALUES * 2; i++) {
         free(self->memory[i]);

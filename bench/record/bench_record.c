@@ -69,7 +69,7 @@ static void bench_small(void)
     tap_recorder *rec = open_in("small", 256 * MIB, 0, "native");
     double best = 1;
     for (int round = 0; round < 30; round++) {
-        tap_flush(rec, -1, NULL);
+        tap_recorder_flush(rec, -1, NULL);
         double start = seconds();
         for (int i = 0; i < 5000; i++)
             tap_save(rec, "layer.0.attention.output", &small_tensor, NULL);
@@ -118,7 +118,7 @@ static void bench_big(void)
         tap_save(rec, "activations", &tensor, NULL);
         took = seconds() - start;
         best_save = took < best_save ? took : best_save;
-        tap_flush(rec, -1, NULL);
+        tap_recorder_flush(rec, -1, NULL);
     }
     close_it(rec);
     put("big_memcpy", best_copy * 1e3, "ms");
@@ -161,7 +161,7 @@ static double recorder_write(const char *name, const tap_tensor *tensor, uint64_
     double start = seconds();
     for (uint64_t at = 0; at < total; at += 64 * MIB)
         tap_save(rec, "activations", tensor, NULL);
-    tap_flush(rec, -1, NULL);
+    tap_recorder_flush(rec, -1, NULL);
     double took = seconds() - start;
     close_it(rec);
     char command[4200];

@@ -168,7 +168,7 @@ int main(int argc, char **argv)
         table("", 15);
         return 0;
     }
-    printf("kernels: %s\n", tap_isa());
+    printf("kernels: %s\n", tap_isa_name());
     snprintf(title, sizeof title, "%zu MiB float32", mib);
     table(title, rounds);
 

@@ -3,7 +3,7 @@
  *     cc -O2 -shared -fPIC -I include scaled_add.c -o libscaled_add.so
  *     python scaled_add.py
  */
-#include "tensortap/tensortap.h"
+#include "tensortap/tensortap_engine.h"
 
 static tap_status shape(const tap_op_args *args, tap_error *err)
 {

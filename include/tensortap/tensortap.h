@@ -1,6 +1,6 @@
 /* tensortap.h - record the tensors of a running model, and read them back.
  *
- * The whole public interface of libtensortap. In one breath:
+ * Tensors, recording, reading and tensor files; tensortap_engine.h has graphs and the engine. In one breath:
  *
  *     tap_options opt;
  *     tap_options_init(&opt);
@@ -96,17 +96,17 @@ typedef enum tap_log_level { TAP_LOG_DEBUG, TAP_LOG_INFO, TAP_LOG_WARNING, TAP_L
 
 /* Called from any thread, never with a lock held that tap_save needs. NULL (the default) discards. */
 typedef void (*tap_log_fn)(void *user, tap_log_level level, const char *message);
-TAP_API void tap_set_log(tap_log_fn fn, void *user);
+TAP_API void tap_log_set(tap_log_fn fn, void *user);
 
 /* All memory of the library comes from here. Set before anything else is called; NULL restores malloc and free. */
 typedef struct tap_allocator {
     void *(*resize)(void *user, void *old, size_t size); /* realloc's contract; size 0 frees and returns NULL */
     void *user;
 } tap_allocator;
-TAP_API void tap_set_allocator(const tap_allocator *allocator);
+TAP_API void tap_allocator_set(const tap_allocator *allocator);
 
 /* "en" or "zh"; NULL: from TENSORTAP_LANG, else LC_ALL, LC_MESSAGES, LANG. */
-TAP_API void tap_set_language(const char *language);
+TAP_API void tap_language_set(const char *language);
 /* The text in the current language; text itself where there is no translation. Never freed. */
 TAP_API const char *tap_text(const char *text);
 
@@ -232,8 +232,8 @@ TAP_API tap_status tap_tensor_histogram(const tap_tensor *tensor, double lo, dou
 
 /* Which instruction set the kernels use: "avx512", "avx2", "neon" or "plain". TENSORTAP_ISA or this call choose a
  * lower one, for tests; returns false when the machine or the build lacks it. NULL restores the best. */
-TAP_API const char *tap_isa(void);
-TAP_API bool tap_set_isa(const char *name);
+TAP_API const char *tap_isa_name(void);
+TAP_API bool tap_isa_set(const char *name);
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
@@ -300,7 +300,7 @@ typedef enum tap_full_policy {
 
 typedef enum tap_durability {
     TAP_DURABLE_PROCESS = 0, /* survives the death of this process: the default */
-    TAP_DURABLE_FLUSH = 1,   /* tap_flush, tap_step and close also wait for the disk (fdatasync) */
+    TAP_DURABLE_FLUSH = 1,   /* tap_recorder_flush, tap_step and close also wait for the disk (fdatasync) */
     TAP_DURABLE_SAVE = 2     /* every save waits for the disk */
 } tap_durability;
 
@@ -401,21 +401,21 @@ TAP_API tap_status tap_save(tap_recorder *rec, const char *name, const tap_tenso
 TAP_API tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *value,
                                   const tap_save_info *info);
 /* Would a save of this name be kept now? For callers to whom making the tensor is costly. */
-TAP_API bool tap_wants(tap_recorder *rec, const char *name);
+TAP_API bool tap_recorder_wants(tap_recorder *rec, const char *name);
 /* Announces that `name` is going to be recorded; verify reports it when no value ever comes. */
-TAP_API tap_status tap_declare(tap_recorder *rec, const char *name, const tap_save_info *info);
+TAP_API tap_status tap_recorder_declare(tap_recorder *rec, const char *name, const tap_save_info *info);
 
 /* Ends the current step; call counts start again. */
 TAP_API tap_status tap_step(tap_recorder *rec);
-TAP_API tap_status tap_set_step(tap_recorder *rec, int64_t step);
-TAP_API int64_t tap_current_step(const tap_recorder *rec);
+TAP_API tap_status tap_recorder_set_step(tap_recorder *rec, int64_t step);
+TAP_API int64_t tap_recorder_get_step(const tap_recorder *rec);
 /* Returns when everything saved before is in its files; timeout_ms < 0: as long as the writer makes progress. */
-TAP_API tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err);
+TAP_API tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err);
 /* Flushes, ends the recording and frees rec. After it returned all files are final. No other thread may use rec any more;
  * one that is left open is ended at exit, without being freed. */
 TAP_API tap_status tap_recorder_close(tap_recorder *rec, tap_error *err);
 /* Pause and resume: a paused recorder does nothing in tap_save. */
-TAP_API void tap_set_enabled(tap_recorder *rec, bool enabled);
+TAP_API void tap_recorder_enable(tap_recorder *rec, bool enabled);
 
 typedef struct tap_counts {
     uint64_t saved, saved_bytes;        /* records taken, their payload */
@@ -603,233 +603,11 @@ TAP_API tap_status tap_file_write(const char *path, const char *format, const ta
  * reader sees all of a small one or nothing. */
 TAP_API tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err);
 
-/* --------------------------------------------------------------------------------------------------------- graphs */
-
-/* A graph is built in the order it runs: inputs, calls, outputs. Values are numbered from 0. Sizes are integers or
- * expressions over symbols that are known when the graph runs. Built by one thread; frozen by tap_engine_new. */
-typedef struct tap_graph tap_graph;
-
-/* An integer known at run time; -1: not known at all, or out of memory. Equal expressions have equal numbers. */
-typedef int32_t tap_sym;
-typedef enum tap_sym_op {
-    TAP_SYM_ADD,
-    TAP_SYM_SUB,
-    TAP_SYM_MUL,
-    TAP_SYM_FLOORDIV, /* rounds down; by zero: not known */
-    TAP_SYM_MOD,      /* sign of the divisor, as in Python */
-    TAP_SYM_POW,
-    TAP_SYM_MAX,
-    TAP_SYM_MIN
-} tap_sym_op;
-
-typedef enum tap_spec_type {
-    TAP_SPEC_OPAQUE = 0, /* only the host knows what it is */
-    TAP_SPEC_TENSOR = 1, /* strided, in memory */
-    TAP_SPEC_INT = 2,    /* an integer: sizes[0] */
-    TAP_SPEC_NONE = 3    /* nothing */
-} tap_spec_type;
-
-/* What a value will be. */
-typedef struct tap_spec {
-    tap_spec_type type;
-    tap_dtype dtype;
-    int32_t ndim;
-    const tap_sym *sizes, *strides; /* copied */
-    tap_sym offset;                 /* elements from the start of its storage */
-    bool elsewhere;                 /* on a device whose memory the CPU cannot read */
-} tap_spec;
-
-typedef enum tap_arg_type {
-    TAP_ARG_NONE,
-    TAP_ARG_VALUE,   /* i: number of a value */
-    TAP_ARG_INT,
-    TAP_ARG_FLOAT,
-    TAP_ARG_BOOL,
-    TAP_ARG_COMPLEX,
-    TAP_ARG_STR,
-    TAP_ARG_DTYPE,   /* i: a tap_dtype */
-    TAP_ARG_LIST,
-    TAP_ARG_OTHER    /* something only the host understands (a device, a layout) */
-} tap_arg_type;
-
-typedef struct tap_arg {
-    const char *name; /* of the parameter; NULL inside a list */
-    tap_arg_type type;
-    int64_t i;
-    double f, imag;
-    const char *s;
-    const struct tap_arg *items; /* LIST */
-    size_t count;
-} tap_arg;
-
-enum {
-    TAP_CALL_HOST = 1,    /* must be run by the host, also if the engine could */
-    TAP_CALL_OBSERVE = 2  /* tap_host.observe is called after it */
-};
-
-typedef struct tap_node_desc {
-    size_t size;
-    const char *name;      /* unique in the graph: "add_1" */
-    const char *target;    /* "aten.add.Tensor" */
-    const char *source;    /* "file.py:26: x = x + 1", NULL: not known */
-    const tap_arg *args;   /* every parameter of the target, defaults filled in */
-    size_t nargs;
-    const tap_spec *outputs;
-    size_t noutputs;
-    unsigned flags;        /* TAP_CALL_* */
-} tap_node_desc;
-TAP_API void tap_node_desc_init(tap_node_desc *desc);
-
-TAP_API tap_status tap_graph_new(const char *name, tap_graph **out, tap_error *err);
-TAP_API void tap_graph_free(tap_graph *graph);
-TAP_API tap_sym tap_graph_const(tap_graph *graph, int64_t value);
-TAP_API tap_sym tap_graph_symbol(tap_graph *graph, const char *name);
-TAP_API tap_sym tap_graph_expr(tap_graph *graph, tap_sym_op op, tap_sym a, tap_sym b);
-TAP_API tap_status tap_graph_input(tap_graph *graph, const char *name, const tap_spec *spec, int32_t *value,
-                                   tap_error *err);
-/* A value that is an integer following from the symbols alone. */
-TAP_API tap_status tap_graph_int(tap_graph *graph, tap_sym sym, int32_t *value, tap_error *err);
-/* Adds a node; *node is its number, *value the first of its values, the others follow. */
-TAP_API tap_status tap_graph_call(tap_graph *graph, const tap_node_desc *desc, int32_t *node, int32_t *value,
-                                  tap_error *err);
-TAP_API tap_status tap_graph_output(tap_graph *graph, const int32_t *values, size_t count, tap_error *err);
-
-typedef struct tap_node_info {
-    const char *name, *target, *source;
-    const char *op;       /* name in the table of operators; "HostCall": the host runs it */
-    const char *op_kind;  /* "view", "pointwise", "kernel", "host" */
-    int32_t first_value, nvalues;
-} tap_node_info;
-TAP_API int32_t tap_graph_nodes(const tap_graph *graph);
-TAP_API int32_t tap_graph_values(const tap_graph *graph);
-TAP_API tap_status tap_graph_node(const tap_graph *graph, int32_t node, tap_node_info *out);
-
-/* Whether a call of this target would be converted to an operator of the engine for some dtype. */
-TAP_API bool tap_engine_knows(const char *target);
-
-typedef struct tap_frame tap_frame; /* one run */
-
-/* What the engine asks of the framework whose graph it runs. All calls come from the thread in tap_engine_run. */
-typedef struct tap_host {
-    size_t size;
-    /* Runs a node as the framework does, and reports each of its values with tap_frame_set or tap_frame_set_int. */
-    tap_status (*call)(void *user, tap_frame *frame, int32_t node, tap_error *err);
-    /* Gives a fresh tensor for a value: `like` has dtype, sizes and strides; *data is element [0, ...]. */
-    tap_status (*alloc)(void *user, tap_frame *frame, int32_t value, const tap_tensor *like, void **data,
-                        tap_error *err);
-    /* The value was given with other strides or another dtype than the graph was traced with: makes a copy as traced. */
-    tap_status (*match)(void *user, tap_frame *frame, int32_t value, const tap_tensor *like, void **data,
-                        tap_error *err);
-    /* The value is not needed any more. */
-    void (*release)(void *user, tap_frame *frame, int32_t value);
-    /* Around long work that does not need the host, so that it can let other threads run. May be NULL. */
-    void (*work)(void *user, tap_frame *frame, bool begins);
-    /* After a node that asked for it, its values being held by the host (with TAP_ENGINE_EVERY_NODE its arguments
-     * too). May be NULL when no node asks. */
-    tap_status (*observe)(void *user, tap_frame *frame, int32_t node, tap_error *err);
-} tap_host;
-
-/* A graph ready to run. Thread-safe; plans for each signature are kept. Takes over the graph. */
-typedef struct tap_engine tap_engine;
-enum {
-    TAP_ENGINE_EVERY_NODE = 1, /* no fusing; every value is held by the host and every node observed */
-    TAP_ENGINE_PROFILE = 2     /* times per node are kept: tap_engine_times */
-};
-TAP_API tap_status tap_engine_new(tap_graph *graph, unsigned flags, const tap_host *host, tap_engine **out,
-                                  tap_error *err);
-TAP_API void tap_engine_free(tap_engine *engine);
-TAP_API const tap_graph *tap_engine_graph(const tap_engine *engine);
-/* A run: begin, tap_frame_set for every input, run, end. user is handed to the host. */
-TAP_API tap_status tap_engine_begin(tap_engine *engine, void *user, tap_frame **out, tap_error *err);
-TAP_API tap_status tap_engine_run(tap_frame *frame, tap_error *err);
-TAP_API void tap_engine_end(tap_frame *frame);
-/* The value is this tensor: an input before the run, or what tap_host.call made. Sizes bind symbols. */
-TAP_API tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tensor, tap_error *err);
-TAP_API tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t integer, tap_error *err);
-TAP_API tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out, tap_error *err);
-
-typedef struct tap_engine_counts {
-    int32_t native, views, host; /* nodes of the newest plan, by who runs them */
-    int32_t steps;               /* after fusing */
-    int32_t plans;               /* made so far */
-    uint64_t runs;
-    uint64_t arena_bytes;        /* of the newest plan */
-    uint64_t plan_nanoseconds;   /* spent on making plans */
-} tap_engine_counts;
-TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
-/* Whether the newest plan gave the node to the host. */
-TAP_API bool tap_engine_is_host(tap_engine *engine, int32_t node);
-/* TAP_ENGINE_PROFILE: work of a node over all runs, and when the newest run did it. A fused chain counts at its last. */
-typedef struct tap_node_times {
-    uint64_t runs, nanoseconds, bytes;   /* bytes: read and written outside of the arena */
-    uint64_t last_start, last_nanoseconds; /* on the monotonic clock */
-} tap_node_times;
-TAP_API void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
-
-/* One row of the table of operators. Those of kind "ge" are GE's, called "ge.Add", under the names that GE has for inputs,
- * attributes and outputs; ge of any other row is the one that means the same. */
-typedef struct tap_op_info {
-    const char *name, *ge, *kind, *doc;
-    int nparams, ninputs, noutputs; /* noutputs -1: as many as a call says */
-} tap_op_info;
-TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
-/* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
-TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
-/* output: text "y", "dx?" for one that may be left out, or "y*" for as many as a call says; NULL past the last */
-TAP_API const char *tap_op_output(int index, int output, char *room, size_t size);
-
-/* An operator of your own, in a shared library that exports
- *     tap_status tap_library_init(const tap_library *library, tap_error *err);
- * which calls library->add for each of its operators. tap_op_load (Python: tensortap.load_library) reads it into a
- * running process; nothing is built again. examples/operator has one. */
-typedef struct tap_op_args {
-    int nin, nout, nattrs, threads;
-    const tap_tensor *in;  /* dtype NONE: left out; in a shape rule data is NULL */
-    tap_tensor *out;       /* in run: all set (dtype NONE: left out); in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
-    const tap_arg *attrs;  /* in the order of the row */
-} tap_op_args;
-
-typedef struct tap_op_desc {
-    size_t size;          /* sizeof(tap_op_desc) */
-    const char *name;     /* "Scale"; not one of the table's */
-    const char *inputs;   /* "x, weight?, xs*" */
-    const char *attrs;    /* "factor:float=1.0, axes:ints" */
-    const char *outputs;  /* "y"; "dx?": one that may be left out when nobody wants it */
-    const char *dtypes;   /* kinds of element: "BUIFC"; NULL: any */
-    const char *doc;      /* one line */
-    const char *target;   /* the framework's operator that means it: "mylib.scale.default" */
-    const char *bindings; /* parameters whose arguments have other names there: "x=self, factor=2" */
-    /* dtype, ndim and sizes of the outputs from the inputs; the engine compares them with what the framework says. */
-    tap_status (*shape)(const tap_op_args *args, tap_error *err);
-    /* Any strides; called from several threads at once. */
-    tap_status (*run)(const tap_op_args *args, tap_error *err);
-} tap_op_desc;
-
-typedef struct tap_library {
-    size_t size;
-    tap_status (*add)(const tap_op_desc *op, tap_error *err);
-    tap_status (*fail)(tap_error *err, tap_status status, const char *message); /* fills err, returns status */
-    void (*parallel)(int threads, int64_t count, int64_t grain, void (*body)(void *user, int64_t begin, int64_t end),
-                     void *user); /* pieces of at least grain on the threads the framework uses too */
-} tap_library;
-
-TAP_API tap_status tap_op_add(const tap_op_desc *op, tap_error *err);
-TAP_API tap_status tap_op_load(const char *path, tap_error *err);
-
 /* ------------------------------------------------------------------------------------------ the process's recorder */
 
 /* The one process-wide slot that language bindings and framework taps share. Neither call opens or closes. */
-TAP_API tap_recorder *tap_default_recorder(void);
-TAP_API void tap_set_default_recorder(tap_recorder *rec);
-
-/* The body of `tensortap __writer`: drains the ring open at descriptor fd until its producer ends. For the command. */
-TAP_API int tap_writer_main(int ring_fd);
-
-/* --------------------------------------------------------------------------------------------------------- graphs */
-
-/* Where oneDNN's library (libdnnl.so.3) is; NULL: where the system looks for libraries. To be called before the first
- * graph runs. Without the library matrix products and convolutions run in the framework. */
-TAP_API tap_status tap_engine_set_onednn(const char *path, tap_error *err);
+TAP_API tap_recorder *tap_recorder_get_default(void);
+TAP_API void tap_recorder_set_default(tap_recorder *rec);
 
 #ifdef __cplusplus
 }

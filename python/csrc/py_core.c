@@ -251,6 +251,6 @@ PyMODINIT_FUNC PyInit__core(void)
         Py_DECREF(module);
         return NULL;
     }
-    tap_set_log(hear, NULL);
+    tap_log_set(hear, NULL);
     return module;
 }

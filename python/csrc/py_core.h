@@ -1,4 +1,4 @@
-/* py_core.h - what the files of the Python extension share. The extension uses the public header and CPython's limited
+/* py_core.h - what the files of the Python extension share. The extension uses the public headers and CPython's limited
  * API only: one build serves every Python from 3.10 on. */
 #ifndef TAP_PYTHON_CORE_H
 #define TAP_PYTHON_CORE_H

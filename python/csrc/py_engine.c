@@ -411,17 +411,17 @@ static PyObject *program_call(PyObject *object, PyObject *args, PyObject *kwargs
     if (!self)
         return PyErr_NoMemory();
     self->program = program;
-    if (tap_engine_begin(program->engine, self, &frame, &err) != TAP_OK) {
+    if (tap_frame_begin(program->engine, self, &frame, &err) != TAP_OK) {
         PyMem_Free(self);
         return raise_error(&err);
     }
     if (give_inputs(self, frame, list) == 0) {
-        if (tap_engine_run(frame, &err) == TAP_OK)
+        if (tap_frame_run(frame, &err) == TAP_OK)
             results = take_outputs(self, frame);
         else if (!PyErr_Occurred())
             raise_run_error(&err);
     }
-    tap_engine_end(frame);
+    tap_frame_end(frame);
     for (size_t i = 0; i < values; i++)
         Py_XDECREF(self->objects[i]);
     PyMem_Free(self);

@@ -3,6 +3,7 @@
 #define TAP_PYTHON_GRAPH_H
 
 #include "py_core.h"
+#include "tensortap/tensortap_engine.h"
 
 /* Stands in templates of arguments for a value of the graph. */
 typedef struct ref_object {

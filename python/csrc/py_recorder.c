@@ -488,7 +488,7 @@ static tap_status close_recorder(recorder *self, tap_error *err)
     if (current == self) {
         was_current = (PyObject *)current;
         current = NULL;
-        tap_set_default_recorder(NULL);
+        tap_recorder_set_default(NULL);
         atomic_store(&open_predicate, false);
     }
     PyThreadState *state = PyEval_SaveThread();
@@ -563,7 +563,7 @@ static PyObject *recorder_set_step_now(PyObject *object, PyObject *value)
     if (int_of(value, &step) < 0)
         return NULL;
     tap_recorder *rec = self->rec;
-    WITHOUT_GIL(self, tap_set_step(rec, step));
+    WITHOUT_GIL(self, tap_recorder_set_step(rec, step));
     Py_RETURN_NONE;
 }
 SETTLED(recorder_set_step)
@@ -580,7 +580,7 @@ static PyObject *recorder_flush_now(PyObject *object, PyObject *args)
     tap_status status;
     int timeout = seconds < 0 ? -1 : seconds > 2e6 ? 2000000000 : (int)(seconds * 1000);
     tap_recorder *rec = self->rec;
-    WITHOUT_GIL(self, status = tap_flush(rec, timeout, &err));
+    WITHOUT_GIL(self, status = tap_recorder_flush(rec, timeout, &err));
     if (status == TAP_OK)
         Py_RETURN_NONE;
     err.status = status;
@@ -604,7 +604,7 @@ static PyObject *recorder_declare(PyObject *object, PyObject *args, PyObject *kw
     if (!text)
         return NULL;
     tap_recorder *rec = self->rec;
-    WITHOUT_GIL(self, tap_declare(rec, text, &info));
+    WITHOUT_GIL(self, tap_recorder_declare(rec, text, &info));
     Py_XDECREF(owner);
     Py_RETURN_NONE;
 }
@@ -616,7 +616,7 @@ static PyObject *recorder_wants(PyObject *object, PyObject *name)
     const char *text = PyUnicode_Check(name) ? text_of(name, &owner) : NULL;
     if (!text)
         return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "wants takes a name");
-    bool yes = self->rec && tap_wants(self->rec, text);
+    bool yes = self->rec && tap_recorder_wants(self->rec, text);
     Py_XDECREF(owner);
     return PyBool_FromLong(yes);
 }
@@ -638,7 +638,7 @@ static PyObject *recorder_set_enabled_now(PyObject *object, PyObject *value)
         return NULL;
     if (!self->rec)
         return closed_error();
-    tap_set_enabled(self->rec, yes);
+    tap_recorder_enable(self->rec, yes);
     Py_RETURN_NONE;
 }
 SETTLED(recorder_set_enabled)
@@ -675,7 +675,7 @@ static PyObject *get_current_step(PyObject *object, void *unused)
 {
     (void)unused;
     recorder *self = (recorder *)object;
-    return self->rec ? PyLong_FromLongLong(tap_current_step(self->rec)) : closed_error();
+    return self->rec ? PyLong_FromLongLong(tap_recorder_get_step(self->rec)) : closed_error();
 }
 
 static PyObject *get_source(PyObject *object, void *unused)
@@ -706,7 +706,7 @@ static PyObject *module_set_current(PyObject *module, PyObject *value)
     if (current || !((recorder *)value)->rec)
         return PyErr_Format(PyExc_RuntimeError, "a recorder is open already; close it first");
     current = (recorder *)Py_NewRef(value);
-    tap_set_default_recorder(current->rec);
+    tap_recorder_set_default(current->rec);
     atomic_store(&open_predicate, current->predicate != NULL);
     sink_publish(NULL, current->rec);
     Py_RETURN_NONE;

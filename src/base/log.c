@@ -10,7 +10,7 @@
 static _Atomic(tap_log_fn) log_fn;
 static _Atomic(void *) log_user;
 
-void tap_set_log(tap_log_fn fn, void *user)
+void tap_log_set(tap_log_fn fn, void *user)
 {
     atomic_store(&log_fn, NULL);
     atomic_store(&log_user, user);

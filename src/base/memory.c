@@ -16,7 +16,7 @@ static void *libc_resize(void *user, void *old, size_t size)
 
 static tap_allocator current = {libc_resize, NULL};
 
-void tap_set_allocator(const tap_allocator *allocator)
+void tap_allocator_set(const tap_allocator *allocator)
 {
     current = allocator ? *allocator : (tap_allocator){libc_resize, NULL};
 }

@@ -56,7 +56,7 @@ static int language_from_environment(void)
     return LANGUAGE_ENGLISH;
 }
 
-void tap_set_language(const char *name)
+void tap_language_set(const char *name)
 {
     int chosen = name ? (strncmp(name, "zh", 2) == 0 ? LANGUAGE_CHINESE : LANGUAGE_ENGLISH)
                       : language_from_environment();

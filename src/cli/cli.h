@@ -1,5 +1,5 @@
 /* cli.h - what the files of the command share: the tables of subcommands and options, parsed arguments, and how text
- * reaches a person. Everything else comes from the public header. Results go to stdout, everything said about them to
+ * reaches a person. Everything else comes from the public headers. Results go to stdout, everything said about them to
  * stderr; exit statuses are EXIT_FINE, EXIT_DIFFERENT and EXIT_TROUBLE and nothing else. */
 #ifndef TAP_CLI_CLI_H
 #define TAP_CLI_CLI_H

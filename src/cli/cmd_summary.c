@@ -148,7 +148,7 @@ int cmd_summary(const cli *args)
     if (!text)
         return EXIT_TROUBLE;
     if (args->value[OPT_LANG])
-        tap_set_language(args->value[OPT_LANG]);
+        tap_language_set(args->value[OPT_LANG]);
     csv reader;
     csv_start(&reader, text, len);
     int status = EXIT_FINE, count = csv_next(&reader, fields, FIELDS);

@@ -38,7 +38,7 @@ int cmd_version(const cli *args)
         jsonout json = {0};
         json_open(&json, NULL, '{');
         json_text(&json, "version", tap_version());
-        json_text(&json, "isa", tap_isa());
+        json_text(&json, "isa", tap_isa_name());
         list_json(&json, "formats", FORMATS, FORMAT_COUNT);
         list_json(&json, "layouts", LAYOUTS, LAYOUT_COUNT);
         dtypes_json(&json);
@@ -46,7 +46,7 @@ int cmd_version(const cli *args)
         return EXIT_FINE;
     }
     printf("tensortap %s\n", tap_version());
-    say(stdout, "instruction set: %s\n", tap_isa());
+    say(stdout, "instruction set: %s\n", tap_isa_name());
     list_print(N_("files: "), FORMATS, FORMAT_COUNT);
     list_print(N_("layouts: "), LAYOUTS, LAYOUT_COUNT);
     return EXIT_FINE;

@@ -1,5 +1,6 @@
 /* main.c - the command tensortap: finds the subcommand, sets up language, terminal and log, and ends as documented. */
 #include "cli.h"
+#include "private/writer_main.h"
 #include "term.h"
 
 #include <errno.h>
@@ -159,11 +160,11 @@ int main(int argc, char **argv)
 {
     /* the writer must start before anything of a command line is set up: it lives on without one */
     if (argc == 3 && strcmp(argv[1], "__writer") == 0)
-        return tap_writer_main(atoi(argv[2]));
+        return tap__writer_main(atoi(argv[2]));
     output_watch();
     term_setup();
-    tap_set_language(NULL);
-    tap_set_log(log_print, NULL);
+    tap_language_set(NULL);
+    tap_log_set(log_print, NULL);
     int status = output_finish(first_word(argc, argv));
     progress_clear();
     return status;

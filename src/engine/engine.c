@@ -280,7 +280,7 @@ static tap_frame *new_frame(tap_engine *engine)
     return frame;
 }
 
-tap_status tap_engine_begin(tap_engine *engine, void *user, tap_frame **out, tap_error *err)
+tap_status tap_frame_begin(tap_engine *engine, void *user, tap_frame **out, tap_error *err)
 {
     pthread_mutex_lock(&engine->lock);
     tap_frame *frame = engine->frames;
@@ -300,7 +300,7 @@ tap_status tap_engine_begin(tap_engine *engine, void *user, tap_frame **out, tap
     return TAP_OK;
 }
 
-void tap_engine_end(tap_frame *frame)
+void tap_frame_end(tap_frame *frame)
 {
     tap_engine *engine = frame->engine;
     pthread_mutex_lock(&engine->lock);

@@ -351,7 +351,7 @@ static tap_status settle_input(tap_frame *frame, int32_t index, tap_error *err)
     return settle(frame, value, err);
 }
 
-tap_status tap_engine_run(tap_frame *frame, tap_error *err)
+tap_status tap_frame_run(tap_frame *frame, tap_error *err)
 {
     tap_engine *engine = frame->engine;
     for (int32_t s = 0; s < engine->nsegments; s++) {

@@ -22,7 +22,7 @@ typedef struct tap__sleef {
     void *f32[TAP_SLEEF_END], *f64[TAP_SLEEF_END];
 } tap__sleef;
 
-/* isa: as tap_isa() names it. Never NULL; found once. Thread-safe. */
+/* isa: as tap_isa_name() names it. Never NULL; found once. Thread-safe. */
 const tap__sleef *tap__sleef_find(const char *isa);
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef TAP_GRAPH_OP_H
 #define TAP_GRAPH_OP_H
 
-#include "tensortap/tensortap.h"
+#include "tensortap/tensortap_engine.h"
 
 enum { TAP_OP_MAX_PARAMS = 24, TAP_OP_MAX_OUTPUTS = 12 };
 

@@ -3,7 +3,7 @@
 #ifndef TAP_GRAPH_SYM_H
 #define TAP_GRAPH_SYM_H
 
-#include "tensortap/tensortap.h"
+#include "tensortap/tensortap_engine.h"
 
 typedef struct tap__sym_node {
     int8_t kind;    /* SYM_CONST, SYM_SYMBOL, or a tap_sym_op */

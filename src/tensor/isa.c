@@ -1,4 +1,4 @@
-/* isa.c - which kernels run: the best the machine has, unless TENSORTAP_ISA or tap_set_isa name another. */
+/* isa.c - which kernels run: the best the machine has, unless TENSORTAP_ISA or tap_isa_set name another. */
 #include "tensor/kernels/kernels.h"
 
 #include <stdatomic.h>
@@ -61,12 +61,12 @@ const tap_kernels *tap__kernels(void)
     return kernels;
 }
 
-const char *tap_isa(void)
+const char *tap_isa_name(void)
 {
     return tap__kernels()->name;
 }
 
-bool tap_set_isa(const char *name)
+bool tap_isa_set(const char *name)
 {
     const tap_kernels *kernels = find(name);
     if (kernels)

@@ -1,5 +1,5 @@
 /* failing_allocator.h - memory that runs out: a number of allocations succeed, and none after them. Set allocations_left,
- * then tap_set_allocator(&FAILING_ALLOCATOR); tap_set_allocator(NULL) ends it. Included by one .c file each. */
+ * then tap_allocator_set(&FAILING_ALLOCATOR); tap_allocator_set(NULL) ends it. Included by one .c file each. */
 #ifndef TAP_TESTS_FAILING_ALLOCATOR_H
 #define TAP_TESTS_FAILING_ALLOCATOR_H
 

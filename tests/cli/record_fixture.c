@@ -103,7 +103,7 @@ static void make_lossy(const char *dir)
     float value = 1;
     int64_t one = 1;
     tap_tensor tensor = {&value, TAP_F32, 1, &one, NULL};
-    check(tap_declare(rec, "never.runs", NULL), NULL);
+    check(tap_recorder_declare(rec, "never.runs", NULL), NULL);
     for (int64_t step = 0; step < 2; step++) {
         save_floats(rec, "x", 2, 2, 0, 1, NULL, 0);
         check(tap_save(rec, "x", &tensor, step == 0 ? &slot : NULL), NULL);
@@ -156,7 +156,7 @@ static void make_growing(const char *dir)
     do {
         save_floats(rec, "grows", 1, 2, 0, 1, NULL, 0);
         check(tap_step(rec), NULL);
-        check(tap_flush(rec, 10000, &err), &err);
+        check(tap_recorder_flush(rec, 10000, &err), &err);
         puts("saved");
         fflush(stdout);
     } while (getchar() != EOF);

@@ -38,9 +38,9 @@ static inline int with_each_isa(int (*group)(const char *isa))
     static const char *const ISAS[] = {"plain", "avx2", "avx512", "neon"};
     int failed = 0;
     for (size_t i = 0; i < sizeof ISAS / sizeof ISAS[0]; i++)
-        if (tap_set_isa(ISAS[i]))
+        if (tap_isa_set(ISAS[i]))
             failed += group(ISAS[i]);
-    tap_set_isa(NULL);
+    tap_isa_set(NULL);
     return failed;
 }
 
@@ -310,7 +310,7 @@ static inline tap_status run_engine(tap_engine *engine, test_host *host, const t
 {
     tap_frame *frame;
     host->graph = tap_engine_graph(engine);
-    TAP_TRY(tap_engine_begin(engine, host, &frame, err));
+    TAP_TRY(tap_frame_begin(engine, host, &frame, err));
     tap_status status = TAP_OK;
     for (int i = 0; i < nin && status == TAP_OK; i++) {
         tap_tensor view = view_of(&in[i]);
@@ -319,8 +319,8 @@ static inline tap_status run_engine(tap_engine *engine, test_host *host, const t
         status = tap_frame_set(frame, value, &view, err);
     }
     if (status == TAP_OK)
-        status = tap_engine_run(frame, err);
-    tap_engine_end(frame);
+        status = tap_frame_run(frame, err);
+    tap_frame_end(frame);
     return status;
 }
 

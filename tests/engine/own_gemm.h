@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "tensortap/tensortap.h"
+#include "tensortap/tensortap_engine.h"
 
 /* Column-major, as Fortran has it. */
 #define GEMM(name, real)                                                                                             \

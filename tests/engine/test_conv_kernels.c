@@ -5,7 +5,7 @@
  * needs it is skipped. */
 #include "engine/graph_test.h"
 #include "engine/onednn.h"
-#include "tensortap/tensortap.h"
+#include "tensortap/tensortap_engine.h"
 
 #include <unistd.h>
 

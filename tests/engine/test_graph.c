@@ -565,9 +565,9 @@ static void allocations_fail(void **state)
     int allowed = 0;
     for (; allowed < 1000; allowed++) {
         allocations_left = allowed;
-        tap_set_allocator(&FAILING_ALLOCATOR);
+        tap_allocator_set(&FAILING_ALLOCATOR);
         tap_status status = whole_life(&x, &w);
-        tap_set_allocator(NULL);
+        tap_allocator_set(NULL);
         if (status == TAP_OK)
             break;
         if (status != TAP_E_NOMEM && status != TAP_E_INVALID) /* a size that could not be kept is not known */

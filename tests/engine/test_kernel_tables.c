@@ -629,12 +629,12 @@ int main(void)
     };
     int failed = 0;
     for (int i = 0; i < COUNT_OF(ISAS); i++)
-        if (tap_set_isa(ISAS[i])) {
+        if (tap_isa_set(ISAS[i])) {
             isa = ISAS[i];
             failed += cmocka_run_group_tests_name(ISAS[i], tests, NULL, NULL);
         }
     if (!isa)
         print_message("this machine has plain C only: nothing to compare\n");
-    tap_set_isa(NULL);
+    tap_isa_set(NULL);
     return failed;
 }

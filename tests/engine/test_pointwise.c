@@ -648,7 +648,7 @@ static void allocations_fail(void **state)
     int allowed = 0;
     for (;; allowed++) {
         allocations_left = allowed;
-        tap_set_allocator(&FAILING_ALLOCATOR);
+        tap_allocator_set(&FAILING_ALLOCATOR);
         tap_status status =
             tap__pw_build(c.nodes, c.nnodes, c.loads, c.nloads, c.stores, c.nstores, 1, &program, NULL);
         if (status == TAP_OK)
@@ -657,7 +657,7 @@ static void allocations_fail(void **state)
         assert_null(program);
     }
     tap__pw_free(program);
-    tap_set_allocator(NULL);
+    tap_allocator_set(NULL);
     assert_int_equal(allowed, 2);
 }
 

@@ -186,9 +186,9 @@ static void every_allocation_fails(operation_fn operation, const char *format)
     for (long n = 0;; n++) {
         failing state = {n, 0};
         tap_error err = {.status = TAP_OK};
-        tap_set_allocator(&(tap_allocator){failing_resize, &state});
+        tap_allocator_set(&(tap_allocator){failing_resize, &state});
         tap_status status = operation(format, &err);
-        tap_set_allocator(NULL);
+        tap_allocator_set(NULL);
         assert_int_equal(state.live, 0);
         if (status == TAP_OK) {
             assert_true(n > 1);

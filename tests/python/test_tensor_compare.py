@@ -20,8 +20,8 @@ class Difference(C.Structure):
 
 
 lib.tap_tensor_compare.argtypes = [C.POINTER(Tensor), C.POINTER(Tensor), C.POINTER(Difference), C.POINTER(Error)]
-lib.tap_set_isa.argtypes = [C.c_char_p]
-lib.tap_set_isa.restype = C.c_bool
+lib.tap_isa_set.argtypes = [C.c_char_p]
+lib.tap_isa_set.restype = C.c_bool
 
 # fraction digits, exponent of the smallest normal number
 FLOATS = {
@@ -33,15 +33,15 @@ NAMES = sorted(DTYPES)
 UNPACKED = [name for name in NAMES if name != "float4_e2m1fn_x2"]
 
 
-ISAS = [isa for isa in ("plain", "avx2", "avx512", "neon") if lib.tap_set_isa(isa.encode())]
-lib.tap_set_isa(None)
+ISAS = [isa for isa in ("plain", "avx2", "avx512", "neon") if lib.tap_isa_set(isa.encode())]
+lib.tap_isa_set(None)
 
 
 @pytest.fixture(params=ISAS)
 def isa(request):
-    lib.tap_set_isa(request.param.encode())
+    lib.tap_isa_set(request.param.encode())
     yield request.param
-    lib.tap_set_isa(None)
+    lib.tap_isa_set(None)
 
 
 def difference(a, b, name_a=None, name_b=None):
@@ -251,9 +251,9 @@ def test_same_bits_on_every_machine():
             a, b = tame(rng, name, (5000,)), tame(rng, name, (5000,))
         seen = set()
         for isa in ISAS:
-            lib.tap_set_isa(isa.encode())
+            lib.tap_isa_set(isa.encode())
             seen.add(bytes(difference(a, b, name, name)))
-        lib.tap_set_isa(None)
+        lib.tap_isa_set(None)
         assert len(seen) == 1
 
 

@@ -11,17 +11,17 @@ import pytest
 import torch
 from tensor_lib import DTYPES, HASH, HEALTH, STATS, Stats, carrier, convert, lib, scan, tensor
 
-ISAS = [isa for isa in ("plain", "avx2", "avx512", "neon") if lib.tap_set_isa(isa.encode())]
-lib.tap_set_isa(None)
+ISAS = [isa for isa in ("plain", "avx2", "avx512", "neon") if lib.tap_isa_set(isa.encode())]
+lib.tap_isa_set(None)
 FLOAT8 = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
 FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]
 
 
 @pytest.fixture(params=ISAS)
 def isa(request):
-    assert lib.tap_set_isa(request.param.encode())
+    assert lib.tap_isa_set(request.param.encode())
     yield request.param
-    lib.tap_set_isa(None)
+    lib.tap_isa_set(None)
 
 
 def decode(array, name):

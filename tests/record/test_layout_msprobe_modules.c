@@ -177,7 +177,7 @@ static void any_allocation_may_fail(void **state)
     int whole = 0;
     for (long n = 0; whole < 3 && n < 600; n++) {
         allocations_left = n;
-        tap_set_allocator(&FAILING_ALLOCATOR);
+        tap_allocator_set(&FAILING_ALLOCATOR);
         fixture f = {.dir = dir, .options = {.dir = dir, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
         tap_status status = tap__msprobe_modules_open(&f.options, &f.collector, &f.err);
         if (status == TAP_OK)
@@ -186,7 +186,7 @@ static void any_allocation_may_fail(void **state)
             status = tap__msprobe_collect_flush(f.collector, 0, true, &f.err);
         tap__msprobe_collect_close(f.collector);
         whole += status == TAP_OK;
-        tap_set_allocator(NULL);
+        tap_allocator_set(NULL);
     }
     assert_int_equal(whole, 3);
     scratch_drop(dir);

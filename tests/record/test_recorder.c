@@ -135,7 +135,7 @@ static void values_come_back(void **state)
         save_floats(rec, "empty", 0, 0);
         save_floats(rec, "streams through", 1 << 20, 3); /* four times the ring */
         save_floats(rec, "after", 10, 4);
-        assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+        assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
         tap_counts counts;
         tap_recorder_counts(rec, &counts);
         assert_int_equal(counts.saved, 5);
@@ -166,9 +166,9 @@ static void steps_calls_and_filters(void **state)
         save_floats(rec, "y1", 1, 0);
         save_floats(rec, "yy", 1, 0);
         save_floats(rec, "z", 1, 0);
-        assert_int_equal(tap_wants(rec, "x"), step == 0 || step == 2 || step == 3);
-        assert_false(tap_wants(rec, "z"));
-        assert_int_equal(tap_current_step(rec), step);
+        assert_int_equal(tap_recorder_wants(rec, "x"), step == 0 || step == 2 || step == 3);
+        assert_false(tap_recorder_wants(rec, "z"));
+        assert_int_equal(tap_recorder_get_step(rec), step);
         assert_int_equal(tap_step(rec), TAP_OK);
     }
     tap_counts counts;
@@ -192,7 +192,7 @@ static void every_and_enabled(void **state)
     options.every = 3;
     tap_recorder *rec = must_open(&options);
     for (int step = 0; step < 7; step++) {
-        tap_set_enabled(rec, step != 3);
+        tap_recorder_enable(rec, step != 3);
         save_floats(rec, "x", 1, 0);
         tap_step(rec);
     }
@@ -211,7 +211,7 @@ static void a_rank_that_is_not_wanted_writes_nothing(void **state)
     tap_recorder *rec = must_open(&options);
     save_floats(rec, "x", 1, 0);
     assert_int_equal(tap_step(rec), TAP_OK);
-    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+    assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
     must_close(rec);
     assert_int_equal(rmdir(dir), 0);
     free(dir);
@@ -331,7 +331,7 @@ static void the_last_of_every_third_step(void **state)
     tap_recorder *rec = must_open(&options);
     for (int step = 0; step < 12; step++) {
         save_floats(rec, "x", 1, 0);
-        tap_set_enabled(rec, step < 9);
+        tap_recorder_enable(rec, step < 9);
         tap_step(rec);
     }
     must_close(rec);
@@ -353,7 +353,7 @@ static void max_bytes_with_last(void **state)
         for (int i = 0; i < 3; i++)
             save_floats(rec, "x", 10000, 0);
         tap_step(rec);
-        tap_flush(rec, -1, NULL);
+        tap_recorder_flush(rec, -1, NULL);
     }
     for (int step = 3; step < 12; step++) { /* small steps; the large ones go, and the disk is asked once a second */
         save_floats(rec, "small", 10, 0);
@@ -397,7 +397,7 @@ static void max_bytes_keeps_statistics(void **state)
     tap_recorder *rec = must_open(&options);
     for (int i = 0; i < 20; i++) {
         save_floats(rec, "x", 10000, (float)i);
-        tap_flush(rec, -1, NULL);
+        tap_recorder_flush(rec, -1, NULL);
     }
     must_close(rec);
     char *text = scratch_list(dir, "x", false);
@@ -417,8 +417,8 @@ static void slots_and_declared_names(void **state)
     tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
     assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
     assert_int_equal(tap_save(rec, "y", NULL, &slot), TAP_OK);
-    assert_int_equal(tap_declare(rec, "never", NULL), TAP_OK);
-    assert_int_equal(tap_declare(rec, "x", NULL), TAP_OK);
+    assert_int_equal(tap_recorder_declare(rec, "never", NULL), TAP_OK);
+    assert_int_equal(tap_recorder_declare(rec, "x", NULL), TAP_OK);
     float data[1] = {1};
     tap_tensor tensor = {data, TAP_F32, 0, NULL, NULL};
     tap_save_info grad = {.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true, .step = 0};
@@ -792,7 +792,7 @@ static void nothing_is_nothing(void **state)
     (void)state;
     assert_int_equal(tap_save(NULL, "x", NULL, NULL), TAP_OK);
     assert_int_equal(tap_step(NULL), TAP_OK);
-    assert_int_equal(tap_flush(NULL, -1, NULL), TAP_OK);
+    assert_int_equal(tap_recorder_flush(NULL, -1, NULL), TAP_OK);
     assert_int_equal(tap_recorder_close(NULL, NULL), TAP_OK);
 }
 
@@ -878,7 +878,7 @@ static void threads_end_different_steps(void **state)
         pthread_join(threads[i], &failed);
         assert_null(failed);
     }
-    assert_int_equal(tap_current_step(rec), STEP_THREADS * STEPS_EACH);
+    assert_int_equal(tap_recorder_get_step(rec), STEP_THREADS * STEPS_EACH);
     must_close(rec);
     scratch_drop(dir);
 }
@@ -890,14 +890,14 @@ static void there_is_a_last_step(void **state)
     tap_options options = options_for(dir, "thread");
     tap_recorder *rec = must_open(&options);
     tap_error err;
-    assert_int_equal(tap_set_step(rec, INT64_MAX), TAP_OK);
+    assert_int_equal(tap_recorder_set_step(rec, INT64_MAX), TAP_OK);
     assert_int_equal(tap_step(rec), TAP_E_INVALID);
     tap_recorder_error(rec, &err);
-    assert_non_null(strstr(err.message, "tap_set_step"));
-    assert_int_equal(tap_current_step(rec), INT64_MAX);
-    assert_int_equal(tap_set_step(rec, 5), TAP_OK);
+    assert_non_null(strstr(err.message, "tap_recorder_set_step"));
+    assert_int_equal(tap_recorder_get_step(rec), INT64_MAX);
+    assert_int_equal(tap_recorder_set_step(rec, 5), TAP_OK);
     assert_int_equal(tap_step(rec), TAP_OK);
-    assert_int_equal(tap_current_step(rec), 6);
+    assert_int_equal(tap_recorder_get_step(rec), 6);
     must_close(rec);
     scratch_drop(dir);
 }
@@ -946,10 +946,10 @@ static void every_allocation_may_fail(void **state)
         char *dir = scratch_make();
         allocations = 0;
         fail_at = n;
-        tap_set_allocator(&failing);
+        tap_allocator_set(&failing);
         bool well = small_life(dir);
         long used = allocations;
-        tap_set_allocator(NULL);
+        tap_allocator_set(NULL);
         tap_run *run;
         tap_error err;
         if (tap_run_open(dir, &run, &err) == TAP_OK) { /* whatever there is can be read */
@@ -972,7 +972,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
-    tap_set_log(keep_log, NULL);
+    tap_log_set(keep_log, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_come_back),
         cmocka_unit_test(steps_calls_and_filters),

@@ -95,12 +95,12 @@ static void files_are_in_place_on_return(void **state)
             tap_recorder *rec = open_layout(dir, CASES[i].layout, asynchronous, "thread");
             assert_int_equal(tap_save(rec, CASES[i].name, &tensor, &CASES[i].info), TAP_OK);
             if (asynchronous)
-                assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+                assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
             expect_file(dir, CASES[i].first);
             if (CASES[i].second) {
                 assert_int_equal(tap_save(rec, CASES[i].name, &tensor, &CASES[i].info), TAP_OK);
                 if (asynchronous)
-                    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+                    assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
                 expect_file(dir, CASES[i].second);
             }
             must_close(rec);
@@ -208,7 +208,7 @@ static void debug_json_is_complete_after_a_flush(void **state)
     tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
     assert_int_equal(tap_save(rec, "x", &tensor, NULL), TAP_OK);
     assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
-    assert_int_equal(tap_flush(rec, -1, NULL), TAP_OK);
+    assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
     char *text = read_text(dir, "step0/rank1/debug.json");
     assert_non_null(strstr(text, "\"st.0.debug\": {\n   \"a\": {\n    \"type\": \"torch.Tensor\","));
     assert_non_null(strstr(text, "\"value\": \"text\""));

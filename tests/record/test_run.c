@@ -519,7 +519,7 @@ static void no_memory(void **state)
     for (int n = 0;; n++) {
         assert_true(n < 1000);
         allocations_left = n;
-        tap_set_allocator(&FAILING_ALLOCATOR);
+        tap_allocator_set(&FAILING_ALLOCATOR);
         tap_run *run;
         tap_cursor *cursor = NULL;
         tap_record record;
@@ -544,7 +544,7 @@ static void no_memory(void **state)
             }
             tap_run_close(run);
         }
-        tap_set_allocator(NULL);
+        tap_allocator_set(NULL);
         if (status == TAP_OK) {
             assert_int_equal(count, 10);
             break;

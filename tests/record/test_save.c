@@ -57,7 +57,7 @@ static void a_save_tells_its_numbers(void **state)
         assert_false(save(rec, "other", 0).wanted);
         tap_step(rec);
     }
-    tap_set_enabled(rec, false);
+    tap_recorder_enable(rec, false);
     assert_false(save(rec, "x", 0).wanted);
     close_recorder(rec);
     scratch_drop(dir);

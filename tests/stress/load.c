@@ -115,7 +115,7 @@ static int record(int argc, char **argv)
     }
     if (!load.t)
         return 2;
-    tap_set_log(say, NULL);
+    tap_log_set(say, NULL);
     tap_error err;
     if (tap_recorder_open(&load.options, &load.rec, &err) != TAP_OK) {
         fprintf(stderr, "stress: %s\n", err.message);

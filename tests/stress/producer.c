@@ -324,7 +324,7 @@ static void do_operation(producer *p, const op *o, int index)
         tap_step(p->rec);
         p->step++;
     } else if (o->kind == OP_FLUSH) {
-        note(p, &p->me->flush_status, tap_flush(p->rec, -1, &err), &err);
+        note(p, &p->me->flush_status, tap_recorder_flush(p->rec, -1, &err), &err);
     }
 }
 
@@ -341,7 +341,7 @@ _Noreturn void producer_run(const plan *made, int rank, truth *t, const char *di
         _exit(98);
     *p = (producer){.plan = made, .t = t, .me = &t->ranks[rank], .dir = dir, .rank = rank};
     if (getenv("STRESS_VERBOSE"))
-        tap_set_log(say, NULL);
+        tap_log_set(say, NULL);
     if (made->fault == FAULT_NO_PROC && mount("tmpfs", "/proc", "tmpfs", 0, "size=4k") != 0)
         _exit(97);
     for (int i = 0; i < made->count; i++) {

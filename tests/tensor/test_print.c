@@ -71,7 +71,7 @@ static void without_memory(void **state)
     static float values[900];
     int64_t shape[1] = {900};
     tap_tensor t = {.data = values, .dtype = TAP_F32, .ndim = 1, .shape = shape};
-    tap_set_allocator(&FAILING_ALLOCATOR);
+    tap_allocator_set(&FAILING_ALLOCATOR);
     tap_status status = TAP_E_NOMEM;
     for (int n = 0; n < 100 && status; n++) {
         allocations_left = n;
@@ -80,7 +80,7 @@ static void without_memory(void **state)
         status = tap_tensor_print(&t, NULL, collect, &out, &err);
         assert_true(status == TAP_OK || status == TAP_E_NOMEM);
     }
-    tap_set_allocator(NULL);
+    tap_allocator_set(NULL);
     assert_int_equal(status, TAP_OK);
 }
 

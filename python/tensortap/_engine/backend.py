@@ -455,7 +455,7 @@ def register_converter(operator: Any) -> Callable[[Callable[..., Any]], Callable
 
 
 def load_library(path: str | os.PathLike[str]) -> None:
-    """Read operators written in C into the engine: see examples/operator and tap_op_desc in tensortap.h."""
+    """Read operators written in C into the engine: see examples/operator and tap_op_desc in tensortap_engine.h."""
     _core.load_operators(os.fspath(path))
 
 

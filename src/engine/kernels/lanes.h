@@ -104,7 +104,7 @@ typedef struct tap__lanes {
 
 extern const tap__lanes tap__lanes_plain, tap__lanes_avx2, tap__lanes_avx512, tap__lanes_neon;
 
-/* The table of the instruction set in use: tap_isa(). */
+/* The table of the instruction set in use: tap_isa_name(). */
 const tap__lanes *tap__lanes_now(void);
 
 #endif

@@ -34,7 +34,7 @@ static const tap__pool_fns *find_fns(tap_dtype dtype)
         {"plain", tap__pool_plain},
     };
     int type = dtype == TAP_F16 ? 0 : dtype == TAP_BF16 ? 1 : dtype == TAP_F32 ? 2 : dtype == TAP_F64 ? 3 : -1;
-    const char *isa = tap_isa();
+    const char *isa = tap_isa_name();
     for (size_t i = 0; type >= 0 && i < sizeof ALL / sizeof ALL[0]; i++)
         if (strcmp(ALL[i].isa, isa) == 0)
             return &ALL[i].fns[type];

@@ -89,12 +89,12 @@ static void registry_remove(tap_recorder *rec)
     pthread_mutex_unlock(&registry_lock);
 }
 
-tap_recorder *tap_default_recorder(void)
+tap_recorder *tap_recorder_get_default(void)
 {
     return atomic_load_explicit(&default_recorder, memory_order_acquire);
 }
 
-void tap_set_default_recorder(tap_recorder *rec)
+void tap_recorder_set_default(tap_recorder *rec)
 {
     atomic_store_explicit(&default_recorder, rec, memory_order_release);
 }
@@ -568,7 +568,7 @@ static void set_active(tap_recorder *rec)
     while (active != should_be_active(rec));
 }
 
-void tap_set_enabled(tap_recorder *rec, bool enabled)
+void tap_recorder_enable(tap_recorder *rec, bool enabled)
 {
     if (!rec)
         return;
@@ -615,7 +615,7 @@ tap_status tap_recorder_open(const tap_options *options, tap_recorder **out, tap
     return TAP_OK;
 }
 
-int64_t tap_current_step(const tap_recorder *rec)
+int64_t tap_recorder_get_step(const tap_recorder *rec)
 {
     return rec ? atomic_load(&rec->step) : 0;
 }
@@ -623,8 +623,8 @@ int64_t tap_current_step(const tap_recorder *rec)
 static tap_status no_next_step(tap_recorder *rec)
 {
     tap_error err;
-    tap_fail(&err, TAP_E_INVALID, "%s: step %lld is the last there is; set another with tap_set_step", rec->options.dir,
-             (long long)INT64_MAX);
+    tap_fail(&err, TAP_E_INVALID, "%s: step %lld is the last there is; set another with tap_recorder_set_step",
+             rec->options.dir, (long long)INT64_MAX);
     tap__recorder_tell(rec, TAP_TOLD_STEP, &err);
     return TAP_E_INVALID;
 }
@@ -662,10 +662,10 @@ static tap_status step_to(tap_recorder *rec, bool next, int64_t step)
         return status;
     tap__recorder_mind_writer(rec, session, false);
     tap__recorder_hear(rec, session);
-    return status == TAP_OK && rec->options.durability >= TAP_DURABLE_FLUSH ? tap_flush(rec, -1, NULL) : status;
+    return status == TAP_OK && rec->options.durability >= TAP_DURABLE_FLUSH ? tap_recorder_flush(rec, -1, NULL) : status;
 }
 
-tap_status tap_set_step(tap_recorder *rec, int64_t step)
+tap_status tap_recorder_set_step(tap_recorder *rec, int64_t step)
 {
     return rec ? step_to(rec, false, step) : TAP_OK;
 }
@@ -722,7 +722,7 @@ static tap_status sync_status(tap_session *session, tap_error *err)
     return errno ? tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", session->dir) : TAP_OK;
 }
 
-tap_status tap_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
+tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
 {
     tap_session *session = rec && rec->rank_wanted ? tap__recorder_session(rec) : NULL;
     if (session)

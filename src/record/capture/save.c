@@ -584,7 +584,7 @@ static inline bool is_active(tap_recorder *rec, const tap_save_info *info)
 static tap_status save_end(save_job *job, tap_status status)
 {
     if (job->rec->options.durability == TAP_DURABLE_SAVE && status == TAP_OK)
-        return tap_flush(job->rec, -1, NULL);
+        return tap_recorder_flush(job->rec, -1, NULL);
     return status;
 }
 
@@ -751,7 +751,7 @@ tap_status tap_save_value(tap_recorder *rec, const char *name, const tap_value *
     return save_end(&walk.job, walk.status);
 }
 
-bool tap_wants(tap_recorder *rec, const char *name)
+bool tap_recorder_wants(tap_recorder *rec, const char *name)
 {
     if (!is_active(rec, NULL))
         return false;
@@ -760,7 +760,7 @@ bool tap_wants(tap_recorder *rec, const char *name)
     return site && site->wanted;
 }
 
-tap_status tap_declare(tap_recorder *rec, const char *name, const tap_save_info *info)
+tap_status tap_recorder_declare(tap_recorder *rec, const char *name, const tap_save_info *info)
 {
     save_job job;
     tap_status status = TAP_OK;

@@ -2,6 +2,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "private/writer_main.h"
 #include "record/drain/writer.h"
 
 #include <dirent.h>
@@ -160,7 +161,7 @@ static void reset_affinity(void)
     sched_setaffinity(0, sizeof all, &all);
 }
 
-int tap_writer_main(int ring_fd)
+int tap__writer_main(int ring_fd)
 {
     close_all_but(ring_fd);
     setsid();
