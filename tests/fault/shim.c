@@ -1,17 +1,24 @@
 /* shim.c - LD_PRELOAD: an operating system with bad manners. By environment:
  *   SHIM_SHORT=N   writes and reads move at most N bytes
  *   SHIM_EINTR=N   every N-th such call is interrupted before it moves anything
- *   SHIM_FULL=N    after N bytes written in this process, ENOSPC
+ *   SHIM_FULL=N    after N bytes written in this process, ENOSPC where a file would grow
  *   SHIM_FAIL=N    after N bytes written in this process, EIO
  *   SHIM_SYNC=1    the disk does not keep what it took: fdatasync says EIO
- *   SHIM_CLOCK=1   the wall clock goes back one second with every look */
+ *   SHIM_FREE=N    the disk says that it has N bytes left
+ *   SHIM_CLOCK=1   the wall clock goes back one second with every look
+ * A test that is linked with it sets them as it goes, and counts from where it likes: shim.h. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #pragma GCC visibility push(default) /* the rest of the project hides its symbols; these must be found first */
+#include "fault/shim.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +29,8 @@ static long setting(const char *name)
     return text ? atol(text) : 0;
 }
 
-static atomic_long calls, written;
+atomic_long shim_written;
+static atomic_long calls;
 
 static int interrupted(void)
 {
@@ -40,14 +48,18 @@ static size_t limited(size_t len)
     return most && len > most ? most : len;
 }
 
-static int refused(int fd, size_t len)
+/* A full disk takes what lies in blocks that a file has already; one that fails takes nothing. offset -1: where it
+ * stands. */
+static int refused(int fd, size_t len, off_t offset)
 {
     long full = setting("SHIM_FULL"), fail = setting("SHIM_FAIL");
     struct stat st;
     if ((!full && !fail) || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
         return 0;
-    long now = atomic_fetch_add(&written, (long)len) + (long)len;
-    if (full && now > full) {
+    long now = atomic_fetch_add(&shim_written, (long)len) + (long)len;
+    if (offset < 0)
+        offset = lseek(fd, 0, SEEK_CUR);
+    if (full && now > full && offset + (off_t)len > (st.st_size + 4095) / 4096 * 4096) {
         errno = ENOSPC;
         return 1;
     }
@@ -63,7 +75,7 @@ ssize_t write(int fd, const void *bytes, size_t len)
     static ssize_t (*real)(int, const void *, size_t);
     if (!real)
         real = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
-    if (fd > 2 && (interrupted() || refused(fd, limited(len))))
+    if (fd > 2 && (interrupted() || refused(fd, limited(len), -1)))
         return -1;
     return real(fd, bytes, fd > 2 ? limited(len) : len);
 }
@@ -73,7 +85,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t len, off_t offset)
     static ssize_t (*real)(int, const void *, size_t, off_t);
     if (!real)
         real = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite");
-    if (interrupted() || refused(fd, limited(len)))
+    if (interrupted() || refused(fd, limited(len), offset))
         return -1;
     return real(fd, bytes, limited(len), offset);
 }
@@ -108,6 +120,17 @@ int fdatasync(int fd)
         return real(fd);
     errno = EIO;
     return -1;
+}
+
+int statvfs(const char *path, struct statvfs *out)
+{
+    static int (*real)(const char *, struct statvfs *);
+    if (!real)
+        real = (int (*)(const char *, struct statvfs *))dlsym(RTLD_NEXT, "statvfs");
+    int result = real(path, out);
+    if (getenv("SHIM_FREE"))
+        out->f_bavail = (fsblkcnt_t)(setting("SHIM_FREE") / (long)out->f_frsize);
+    return result;
 }
 
 int clock_gettime(clockid_t id, struct timespec *out)

@@ -8,9 +8,8 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "record/native/attempt.h"
 #include "record/ring/ring.h"
-#include "record/scratch.h"
+#include "record/fill_ring.h"
 #include "record/drain/writer.h"
 
 #include <fcntl.h>
@@ -253,55 +252,15 @@ static void producers_and_one_consumer(void **state)
 /* A ring of a producer that is dead, with its attempt beside it. */
 static tap_ring dead_ring(const char *dir)
 {
-    tap_ring ring;
-    tap_error err;
-    tap_ring_config *config = calloc(1, sizeof *config);
-    tap_attempt_info info = {.pid = 1};
     tap_attempt_files files;
-    assert_int_equal(tap__attempt_take(dir, 0, 0, TAP_OPEN_NEW, &info, &files, &err), TAP_OK);
-    snprintf(config->dir, sizeof config->dir, "%s", dir);
-    snprintf(config->attempt_dir, sizeof config->attempt_dir, "%s", files.dir);
-    strcpy(config->layout, "native");
-    config->segment_bytes = 1 << 30;
-    config->world_size = 1;
-    assert_int_equal(tap__ring_create(&ring, NULL, MIB, config, &err), TAP_OK);
+    tap_ring ring = filled_ring_make(dir, MIB, NULL, &files);
     tap__attempt_files_free(&files);
-    free(config);
     return ring;
 }
 
 static tap_ring_range put(tap_ring *ring, const char *name, uint64_t payload, bool commit)
 {
-    tap_ring_range range;
-    uint64_t at;
-    tap_meta meta = {0};
-    int64_t shape[1] = {(int64_t)payload};
-    meta.text[TAP_META_NAME] = name;
-    meta.len[TAP_META_NAME] = (uint32_t)strlen(name);
-    meta.shape = shape;
-    meta.ndim = 1;
-    uint32_t meta_bytes = tap__meta_size(&meta);
-    assert_true(tap__ring_reserve(ring, sizeof(tap_entry) + meta_bytes, payload, false, &range, &at));
-    tap_entry *entry = (tap_entry *)(void *)range.data;
-    memset(entry, 0, sizeof *entry);
-    entry->magic = TAP_ENTRY_MAGIC;
-    entry->version = 1;
-    entry->type = TAP_ENTRY_DATA;
-    entry->dtype = TAP_U8;
-    entry->ndim = 1;
-    entry->seq = range.seq;
-    entry->length = range.bytes;
-    entry->meta_bytes = meta_bytes;
-    entry->payload_offset = at;
-    entry->payload_bytes = payload;
-    memset(range.data + at, 7, payload);
-    entry->has = TAP_HAS_HASH;
-    entry->hash = tap_hash_bytes(range.data + at, payload);
-    tap__meta_write(&meta, entry + 1);
-    tap__entry_seal(entry, entry + 1);
-    if (commit)
-        tap__ring_commit(&range);
-    return range;
+    return ring_put(ring, (ring_entry){.name = name, .payload = payload, .open = !commit});
 }
 
 static void drain_dead_ring(tap_ring *ring)

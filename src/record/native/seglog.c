@@ -30,6 +30,8 @@ typedef struct seglog {
     tap_segment extents[TAP_RING_BIG_SLOTS]; /* open for pieces of large tensors */
     tap_index *index;            /* NULL: given up or inherited; built from the segments at the end */
     tap_journal *journal;
+    uint64_t journaled;          /* saves that the journal names, and its file not yet, */
+    uint64_t journaled_dropped;  /* of which the ring knows as dropped */
     uint64_t span_pos;           /* entries from here to at.tail_pos wait to be written */
     uint64_t span_seq;
     int64_t newest_step;
@@ -304,11 +306,44 @@ static tap_reason space_for(seglog *log, uint64_t bytes)
     return log->free_bytes < log->reserve + bytes ? TAP_REASON_DISK_FULL : TAP_REASON_NONE;
 }
 
+static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason)
+{
+    tap_meta meta;
+    if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
+        return;
+    log->at.absent += 1 + entry->absent;
+    bool value = entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG;
+    log->journaled += value ? 1 : entry->type == TAP_ENTRY_LOST ? entry->count : 0;
+    char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
+    if (name && value)
+        tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
+    if (name && entry->type == TAP_ENTRY_LOST)
+        tap__journal_add(log->journal, name, entry->step, (tap_reason)entry->reason, entry->count, entry->ref);
+    tap__free(name);
+}
+
+/* The journal's file cannot be written either, when a disk fails in earnest: then the ring counts what only we could
+ * name, for the writer after us and for verify, until the file can be written. */
+static void journal_settle(seglog *log)
+{
+    tap_ring_header *h = log->sink.ring->header;
+    if (!log->journaled)
+        return;
+    if (tap__journal_sync(log->journal) != TAP_OK) {
+        atomic_fetch_add(&h->dropped, log->journaled - log->journaled_dropped);
+        log->journaled_dropped = log->journaled;
+        return;
+    }
+    atomic_fetch_add(&h->named, log->journaled_dropped);
+    log->journaled = log->journaled_dropped = 0;
+}
+
 /* Asks the disk whether producers may send bytes again. */
 static void seglog_idle(tap_sink *sink, uint64_t now_ns)
 {
     seglog *log = of(sink);
     tap_ring_header *h = log->sink.ring->header;
+    journal_settle(log);
     uint32_t why = atomic_load(&h->degraded);
     if (!why || now_ns - log->free_asked_ns < SPACE_NS)
         return;
@@ -319,20 +354,6 @@ static void seglog_idle(tap_sink *sink, uint64_t now_ns)
         atomic_store(&h->degraded, 0);
         tap__ring_report(log->sink.ring, tap_text("there is room on the disk again: whole tensors are kept"));
     }
-}
-
-static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason)
-{
-    tap_meta meta;
-    if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
-        return;
-    log->at.absent += 1 + entry->absent;
-    char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
-    if (name && (entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG))
-        tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
-    if (name && entry->type == TAP_ENTRY_LOST)
-        tap__journal_add(log->journal, name, entry->step, (tap_reason)entry->reason, entry->count, entry->ref);
-    tap__free(name);
 }
 
 /* An entry without its bytes, in memory of its own, at the end of the log. */
@@ -397,8 +418,7 @@ static void emit_span_without_payload(seglog *log, uint64_t from, uint64_t to, t
             emit_without_payload(log, entry, reason);
         pos += length;
     }
-    if (log->journal)
-        tap__journal_sync(log->journal);
+    journal_settle(log);
     uint64_t end = log->at.segment_end, gap = (to - end) % TAP_PAGE;
     if (gap && gap < sizeof(tap_entry))
         gap += TAP_PAGE;
@@ -750,6 +770,7 @@ static void seglog_finish(tap_sink *sink, const char *ended)
 {
     seglog *log = of(sink);
     seglog_publish(sink);
+    journal_settle(log);
     if (write_end(log, strcmp(ended, "closed") != 0))
         log->at.absent = 0;
     seglog_flush(sink);
