@@ -2,6 +2,7 @@
  * verifying never crash, hang or read beyond. The first byte of the input says which file the rest is; bit 7 puts
  * the checksums of a segment right first, so that mutations reach what lies behind them. */
 #include "base/io.h"
+#include "base/newfile.h"
 #include "record/native/attempt.h"
 #include "record/ring/journal.h"
 #include "record/native/scan.h"

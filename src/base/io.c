@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -157,77 +156,6 @@ tap_status tap__make_parents(const char *path, tap_error *err)
 {
     const char *slash = strrchr(path, '/');
     return slash && slash != path ? make_dirs_len(path, (size_t)(slash - path), err) : TAP_OK;
-}
-
-tap_status tap__file_create(tap_newfile *file, const char *path, tap_error *err)
-{
-    static atomic_uint counter;
-    *file = (tap_newfile){-1, NULL, NULL};
-    const char *slash = strrchr(path, '/');
-    int dir_len = slash ? (int)(slash - path) + 1 : 0;
-    size_t size = (size_t)dir_len + 48;
-    file->path = tap__strdup(path);
-    file->temporary = tap__alloc(size);
-    if (!file->path || !file->temporary) {
-        tap__file_abort(file);
-        return tap_fail_nomem(err);
-    }
-    snprintf(file->temporary, size, "%.*s.tap-%ld-%u.tmp", dir_len, path, (long)getpid(),
-             atomic_fetch_add(&counter, 1));
-    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    file->fd = open(file->temporary, flags, TAP_FILE_MODE);
-    if (file->fd < 0 && errno == ENOENT && tap__make_parents(path, NULL) == TAP_OK)
-        file->fd = open(file->temporary, flags, TAP_FILE_MODE);
-    if (file->fd < 0 && errno == EEXIST) { /* left by a dead process that had our pid */
-        unlink(file->temporary);
-        file->fd = open(file->temporary, flags, TAP_FILE_MODE);
-    }
-    if (file->fd < 0) {
-        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot create %s", path);
-        tap__file_abort(file);
-        return status;
-    }
-    return TAP_OK;
-}
-
-tap_status tap__file_commit(tap_newfile *file, tap_error *err)
-{
-    int fd = file->fd;
-    file->fd = -1;
-    if (close(fd) != 0 || rename(file->temporary, file->path) != 0) {
-        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot put %s in place", file->path);
-        tap__file_abort(file);
-        return status;
-    }
-    tap__free(file->temporary);
-    file->temporary = NULL;
-    tap__file_abort(file);
-    return TAP_OK;
-}
-
-void tap__file_abort(tap_newfile *file)
-{
-    int saved = errno;
-    if (file->fd >= 0)
-        close(file->fd);
-    if (file->temporary)
-        unlink(file->temporary);
-    tap__free(file->temporary);
-    tap__free(file->path);
-    *file = (tap_newfile){-1, NULL, NULL};
-    errno = saved;
-}
-
-tap_status tap__file_put(const char *path, const void *bytes, size_t len, tap_error *err)
-{
-    tap_newfile file;
-    TAP_TRY(tap__file_create(&file, path, err));
-    if (tap__write_all(file.fd, bytes, len)) {
-        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", path);
-        tap__file_abort(&file);
-        return status;
-    }
-    return tap__file_commit(&file, err);
 }
 
 tap_status tap__file_get(const char *path, size_t max, char **out, size_t *len, tap_error *err)

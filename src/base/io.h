@@ -1,4 +1,4 @@
-/* io.h - files: every read and write that may be short or interrupted, and the one way a whole file is put in place. */
+/* io.h - files: every read and write that may be short or interrupted. How a new file is put in place is newfile.h. */
 #ifndef TAP_BASE_IO_H
 #define TAP_BASE_IO_H
 
@@ -21,18 +21,6 @@ tap_status tap__make_dirs(const char *path, tap_error *err);
 /* The same for the directory part of a file's path. */
 tap_status tap__make_parents(const char *path, tap_error *err);
 
-/* A file under a temporary name in the same directory; tap__file_commit gives it its name, tap__file_abort removes it.
- * No reader ever sees half a file. */
-typedef struct tap_newfile {
-    int fd;
-    char *path;      /* final */
-    char *temporary;
-} tap_newfile;
-tap_status tap__file_create(tap_newfile *file, const char *path, tap_error *err);
-tap_status tap__file_commit(tap_newfile *file, tap_error *err); /* closes; on failure removes the temporary */
-void tap__file_abort(tap_newfile *file);
-/* create + write + commit. */
-tap_status tap__file_put(const char *path, const void *bytes, size_t len, tap_error *err);
 /* The whole file, NUL-terminated, tap__free by the caller. Fails with E_LIMIT above max. */
 tap_status tap__file_get(const char *path, size_t max, char **out, size_t *len, tap_error *err);
 /* "a/b", tap__free by the caller; NULL without memory. */

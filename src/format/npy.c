@@ -3,6 +3,7 @@
 #include "format/format.h"
 
 #include "base/io.h"
+#include "base/newfile.h"
 #include "base/status.h"
 #include "format/payload.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 #include "format/zip.h"
 

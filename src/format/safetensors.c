@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 #include "base/strbuf.h"
 #include "format/payload.h"

@@ -17,6 +17,7 @@
 
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "record/layouts/layout.h"
 #include "record/layouts/naming.h"
 #include "record/scratch.h"

@@ -148,7 +148,7 @@ static inline void maker_close(maker *m, const char *ended)
         assert_int_equal(tap__index_finish(m->index, NULL), TAP_OK);
         m->info.indexed = true;
     } else {
-        tap__index_discard(m->index);
+        tap__index_close(m->index);
     }
     m->index = NULL;
     if (ended) {

@@ -124,11 +124,11 @@ static void replace_deletes_only_ours(void **state)
     assert_true(exists(a.dir, "attempt0.json"));
     end_attempt(&c, "closed");
     static const char *const OURS[] = {"attempt0-000000.tap", "attempt0-123456.tap", "attempt0.sqlite", "attempt0.lost",
-                                       "attempt0.ring", "attempt0.sqlite.tmp", ".tap-1-2.tmp",
+                                       "attempt0.ring", ".tap-0a1b2c3d-0123456789abcdef.tmp",
                                        "child55/attempt0-000000.tap"};
     static const char *const THEIRS[] = {"attempt.json", "attempt0.txt", "attempt0-1.tap", "attempt0-000000.tap.bak",
                                          "notes.json", "attemptx.json", "x.tap", "../rank1.json", "../model.pt",
-                                         "child55/mine.npy"};
+                                         "child55/mine.npy", ".tap-mine.tmp"};
     for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
         touch(a.dir, OURS[i]);
     for (size_t i = 0; i < sizeof THEIRS / sizeof THEIRS[0]; i++)

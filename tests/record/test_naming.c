@@ -342,7 +342,7 @@ static void hostile_names_stay_inside(void **state)
     slashes[9999] = 'b';
     memset(long_path + 1, 'p', 5999);
     const char *names[] = {longest, slashes, "..", "../..", "/", "//", "%", "%2e%2e/", "a/../../b", "\x01\x02", "\xff\xfe",
-                           " ", "-rf", ".tap-1-0.tmp"};
+                           " ", "-rf", ".tap-00000000-0123456789abcdef.tmp"};
     for (size_t i = 0; tap__layout_at(i); i++) {
         if (tap__layout_at(i)->native)
             continue;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "base/newfile.h"
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
 
@@ -245,6 +246,57 @@ static void a_file_that_cannot_be_written_is_listed(void **state)
     scratch_drop(dir);
 }
 
+/* A process dies with a file half written. */
+static void leave_behind(const char *dir, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    pid_t pid = fork();
+    if (pid == 0) {
+        tap_newfile file;
+        tap__file_create(&file, path, NULL);
+        raise(SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+static int temporaries;
+
+static int count_temporary(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type;
+    temporaries += tap__is_temporary(path + at->base);
+    return 0;
+}
+
+static int temporaries_in(const char *dir)
+{
+    temporaries = 0;
+    nftw(dir, count_temporary, 16, FTW_PHYS);
+    return temporaries;
+}
+
+static void nothing_temporary_stays(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"native", "msprobe", "msprobe_modules", "torchair", "mindspore", "torch_npu",
+                                          "troubleshooter"};
+    for (size_t i = 0; i < sizeof LAYOUTS / sizeof LAYOUTS[0]; i++) {
+        char *dir = scratch_make();
+        leave_behind(dir, "run.json");
+        leave_behind(dir, "rank1/attempt0.json");
+        leave_behind(dir, "a/b/c/dump_tensor_data/x.pt");
+        assert_int_equal(temporaries_in(dir), 3);
+        must_close(open_layout(dir, LAYOUTS[i], true, "thread"));
+        assert_int_equal(temporaries_in(dir), 0);
+        leave_behind(dir, "rank1/attempt0.json");
+        assert_int_equal(tap_run_recover(dir, NULL, NULL), TAP_OK);
+        assert_int_equal(temporaries_in(dir), 0);
+        scratch_drop(dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +306,7 @@ int main(void)
         cmocka_unit_test(waiting_is_for_the_writer),
         cmocka_unit_test(debug_json_is_complete_after_a_flush),
         cmocka_unit_test(a_file_that_cannot_be_written_is_listed),
+        cmocka_unit_test(nothing_temporary_stays),
     };
     return cmocka_run_group_tests_name("recorder layouts", tests, NULL, NULL);
 }

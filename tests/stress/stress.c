@@ -38,7 +38,7 @@ static const struct known {
     {OTHERS, 1, FAULT_KILL_WRITER, FIND_SILENT, "layouts of files: a child and its writer killed"},
     {OTHERS, ANY, FAULT_KILL_BOTH, FIND_SILENT, "layouts of files: both killed"},
     {OTHERS, ANY, FAULT_NO_PROC, ANY, "without /proc a dead writer is not noticed"},
-    {OTHERS, ANY, FAULT_PID_SPACE, ANY, "layouts of files: equal pids share temporary names"},
+    {ANY, ANY, FAULT_PID_SPACE, FIND_SILENT, "in a PID namespace: a child and its writer killed"},
 };
 enum { KNOWN_COUNT = sizeof KNOWN / sizeof KNOWN[0] };
 static uint64_t known_hits[KNOWN_COUNT];

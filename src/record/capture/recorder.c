@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 #include "record/drain/writer.h"
 
@@ -459,6 +460,8 @@ static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t c
         return tap_fail(err, TAP_E_LIMIT, "the path %s is too long", absolute);
     if (access(absolute, W_OK | X_OK) != 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot write to %s", absolute);
+    if (!child)
+        tap__clear_temporaries(absolute, TAP_CLEAR_DEPTH);
     session->dir = tap__strdup(absolute);
     if (session->dir && child && !session->layout->native) { /* a child's files beside its parent's, never the same */
         char *own = tap__alloc(strlen(absolute) + 64);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 
 #include <errno.h>

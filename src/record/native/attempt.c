@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 
 #include <dirent.h>
@@ -537,7 +538,7 @@ bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info
 /* --------------------------------------------------------------------------------------------------------- taking */
 
 /* What an attempt may leave beside its segments. Nothing else is ever deleted. */
-static const char *const SUFFIXES[] = {".json", ".sqlite", ".sqlite.tmp", ".lost", ".ring"};
+static const char *const SUFFIXES[] = {".json", ".sqlite", ".lost", ".ring"};
 enum { SUFFIX_COUNT = sizeof SUFFIXES / sizeof SUFFIXES[0] };
 
 static bool is_ours(const char *name)
@@ -545,8 +546,7 @@ static bool is_ours(const char *name)
     int32_t number;
     const char *rest;
     uint32_t segment;
-    size_t len = strlen(name);
-    if (strncmp(name, ".tap-", 5) == 0 && len > 9 && strcmp(name + len - 4, ".tmp") == 0)
+    if (tap__is_temporary(name))
         return true;
     if (!tap__name_number(name, "attempt", &number, &rest))
         return false;

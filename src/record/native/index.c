@@ -2,15 +2,11 @@
  * it is finished, so all SQLite has to do is to keep the pages it cannot hold in memory. */
 #include "record/native/index_private.h"
 
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char SCHEMA[] =
     "CREATE TABLE record(seq INTEGER PRIMARY KEY, name INTEGER NOT NULL, step INTEGER NOT NULL, row BLOB NOT NULL);"
@@ -152,7 +148,8 @@ static void index_free(tap_index *index)
     tap__strings_free(&index->names);
     tap__strings_free(&index->texts);
     tap__free(index->segments);
-    tap__free(index->temporary);
+    if (index->file.path)
+        tap__file_abort(&index->file);
     tap__free(index->path);
     tap__free(index);
 }
@@ -173,7 +170,7 @@ static tap_status index_begin(tap_index *index, tap_error *err)
     static const char PRAGMAS[] =
         "PRAGMA page_size=8192; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
         "PRAGMA cache_size=-32768; PRAGMA application_id=0x54415049; PRAGMA user_version=1; BEGIN;";
-    const char *file = index->temporary ? index->temporary : ":memory:";
+    const char *file = index->file.temporary ? index->file.temporary : ":memory:";
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
     int code = sqlite3_open_v2(file, &index->db, flags, NULL);
     if (code == SQLITE_OK)
@@ -210,23 +207,12 @@ tap_status tap__index_create(const tap_attempt_files *files, tap_index **out, ta
         return tap_fail_nomem(err);
     index->writable = index->all_names = true;
     index->path = tap__attempt_path(files, ".sqlite");
-    index->temporary = tap__attempt_path(files, ".sqlite.tmp");
-    tap_status status = TAP_OK;
-    if (!index->path || !index->temporary) {
-        status = tap_fail_nomem(err);
-    } else {
-        unlink(index->temporary);
-        /* made here, so that it gets our mode and not SQLite's */
-        int fd = open(index->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, TAP_FILE_MODE);
-        if (fd < 0)
-            status = tap_fail_errno(err, TAP_E_IO, "cannot create %s", index->temporary);
-        else
-            close(fd);
-    }
+    tap__clear_temporaries(files->dir, 0); /* of the writer before this one */
+    tap_status status = index->path ? tap__file_create(&index->file, index->path, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         status = index_begin(index, err);
     if (status != TAP_OK)
-        tap__index_discard(index);
+        tap__index_close(index);
     else
         *out = index;
     return status;
@@ -246,28 +232,13 @@ tap_status tap__index_finish(tap_index *index, tap_error *err)
 {
     tap_status status = info_write(index, err);
     if (status != TAP_OK) {
-        tap__index_discard(index);
+        tap__index_close(index);
         return status;
     }
-    char *temporary = index->temporary, *path = index->path;
-    index->temporary = index->path = NULL;
+    tap_newfile file = index->file;
+    index->file = (tap_newfile){-1, NULL, NULL};
     index_free(index);
-    if (rename(temporary, path) != 0) {
-        status = tap_fail_errno(err, TAP_E_IO, "cannot put %s in place", path);
-        unlink(temporary);
-    }
-    tap__free(temporary);
-    tap__free(path);
-    return status;
-}
-
-void tap__index_discard(tap_index *index)
-{
-    if (!index)
-        return;
-    if (index->temporary)
-        unlink(index->temporary);
-    index_free(index);
+    return tap__file_commit(&file, err);
 }
 
 void tap__index_close(tap_index *index)

@@ -26,18 +26,16 @@
 
 typedef struct tap_index tap_index;
 
-/* Starts an empty index at <attempt>.sqlite.tmp. */
+/* Starts an empty index under a temporary name. */
 tap_status tap__index_create(const tap_attempt_files *files, tap_index **out, tap_error *err);
 /* Adds one checked entry that lies at offset of a segment. Every type may come; what is not listed is ignored. A
  * TRAILER completes its BIG row, a value takes its slot's row away. All adds make one transaction; memory is bounded
- * by the page cache (32 MiB) and the distinct strings. After a failure the index is of no use: discard it. */
+ * by the page cache (32 MiB) and the distinct strings. After a failure the index is of no use: close it. */
 tap_status tap__index_add(tap_index *index, const tap_entry *entry, uint32_t segment, uint64_t offset, tap_error *err);
 /* Forgets the rows of a segment that was deleted. */
 tap_status tap__index_drop_segment(tap_index *index, uint32_t segment, tap_error *err);
 /* Commits and puts it in place; frees index in any case, and removes what was built when it fails. */
 tap_status tap__index_finish(tap_index *index, tap_error *err);
-/* Removes what was built; frees index. NULL is fine. */
-void tap__index_discard(tap_index *index);
 
 /* Builds the index of a finished attempt from its segments (first_segment .. +segments). progress may be NULL. */
 tap_status tap__index_rebuild(const tap_attempt_files *files, const tap_attempt_info *info, tap_progress_fn progress,
@@ -56,6 +54,7 @@ tap_status tap__index_add_record(tap_index *index, const tap_record *record, tap
 
 /* Opens a finished index: TAP_E_NOTFOUND without one, TAP_E_CORRUPT when it is not whole. */
 tap_status tap__index_open(const char *path, tap_index **out, tap_error *err);
+/* Removes what was built when it is not finished; frees index. NULL is fine. */
 void tap__index_close(tap_index *index);
 
 typedef struct tap_index_counts {

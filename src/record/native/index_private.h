@@ -2,6 +2,7 @@
 #ifndef TAP_RECORD_INDEX_PRIVATE_H
 #define TAP_RECORD_INDEX_PRIVATE_H
 
+#include "base/newfile.h"
 #include "record/native/index.h"
 
 #include <sqlite3.h>
@@ -37,7 +38,8 @@ typedef struct tap_segment_range {
 
 struct tap_index {
     sqlite3 *db;
-    char *temporary, *path; /* NULL in memory and when reading */
+    tap_newfile file;       /* being written; nothing in it when reading and in memory */
+    char *path;             /* NULL in memory */
     bool writable;
     bool all_names;         /* every name was read from the file */
     tap_strings names, texts;

@@ -76,7 +76,7 @@ static tap_status rebuild(const tap_attempt_files *files, const tap_attempt_info
         status = add_all(&scan, index, p, err);
     tap__scan_close(&scan);
     if (status != TAP_OK) {
-        tap__index_discard(index);
+        tap__index_close(index);
         return status;
     }
     tap_index_counts counts;

@@ -163,7 +163,7 @@ static void segments_expire(seglog *log)
             log->at.on_disk -= (uint64_t)st.st_size < log->at.on_disk ? (uint64_t)st.st_size : log->at.on_disk;
         tap__free(path);
         if (log->index && tap__index_drop_segment(log->index, s, NULL) != TAP_OK) {
-            tap__index_discard(log->index);
+            tap__index_close(log->index);
             log->index = NULL;
         }
     }
@@ -234,7 +234,7 @@ static int log_write(seglog *log, const void *bytes, uint64_t len, uint64_t offs
 static void index_add(seglog *log, const tap_entry *entry, uint64_t offset)
 {
     if (log->index && tap__index_add(log->index, entry, log->at.segment, offset, NULL) != TAP_OK) {
-        tap__index_discard(log->index);
+        tap__index_close(log->index);
         log->index = NULL; /* built from the segments at the end */
     }
 }
@@ -679,7 +679,7 @@ static void seglog_close(tap_sink *sink)
     for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
         tap__segment_close(&log->extents[i]);
     if (log->index)
-        tap__index_discard(log->index);
+        tap__index_close(log->index);
     tap__journal_close(log->journal);
     tap__free(log->marks);
     tap__attempt_files_free(&log->files);

@@ -1,6 +1,7 @@
 /* recover.c - finishing what a writer that died could not: ring files drained, attempts without an end ended. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/newfile.h"
 #include "base/status.h"
 #include "record/native/index.h"
 #include "record/native/scan.h"
@@ -151,6 +152,7 @@ tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
     if (records)
         *records = 0;
     TAP_TRY(tap__attempt_list(dir, &list, err));
+    tap__clear_temporaries(dir, TAP_CLEAR_DEPTH);
     tap_status first = TAP_OK;
     for (size_t i = 0; i < list.count; i++) { /* all of them; the first failure is told */
         tap_error own;
