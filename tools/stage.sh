@@ -17,7 +17,7 @@ ctest_preset() { # PRESET [quick]
     cmake --build --preset "$1" -j "$jobs"
     # the sanitizers' reports end a test: a test that only prints one is a failure
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+        TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp" \
         ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs" \
         ${2:+--exclude-regex aarch64}
 }

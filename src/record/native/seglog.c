@@ -644,7 +644,7 @@ static void seglog_take(tap_sink *sink, const tap_ring_desc *committed)
     tail_move(log, seq + 1, desc.pos + desc.bytes);
     if (entry->type != TAP_ENTRY_STEP)
         return;
-    log->newest_step = entry->step + 1;
+    log->newest_step = entry->step < INT64_MAX ? entry->step + 1 : INT64_MAX; /* the last step has none after it */
     if (config(log)->last > 0 && log->step_has_records) { /* so that whole segments can go when their steps are old */
         span_write(log);
         segment_start(log, log->at.segment + 1, log->at.tail_pos, log->at.tail_seq, NULL);
