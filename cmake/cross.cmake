@@ -13,7 +13,8 @@ find_package(Threads REQUIRED)
 target_link_libraries(tap_kernels PUBLIC Threads::Threads ${CMAKE_DL_LIBS} m)
 
 enable_testing()
-file(GLOB TAP_TEST_SOURCES CONFIGURE_DEPENDS tests/tensor/test_*.c tests/engine/test_*.c)
+file(GLOB TAP_TEST_SOURCES CONFIGURE_DEPENDS tests/tensor/test_*.c tests/graph/test_*.c tests/engine/test_*.c
+  tests/engine/kernels/test_*.c)
 foreach(source ${TAP_TEST_SOURCES})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})

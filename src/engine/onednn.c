@@ -180,7 +180,7 @@ static const char *implementation_of(tap__dnn_plan plan)
 }
 
 /* Convolutions by tiles (AMX) are wrong in oneDNN 3.2: transposed ones give other numbers from call to call, the gradient
- * of a weight divides by zero (test_conv_kernels shows both). Takes the next best code. */
+ * of a weight divides by zero (test_conv shows both). Takes the next best code. */
 static int pass_over_tiles(tap__dnn_plan plan)
 {
     int status = 0;

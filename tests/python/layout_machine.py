@@ -1,4 +1,4 @@
-"""Drives the small recorder in tests/record/test_layout.c: what a framework would save goes in, files come out."""
+"""Drives the small recorder in tests/record/layouts/test_layout.c: what a framework would save goes in, files come out."""
 import json
 import subprocess
 from typing import Any

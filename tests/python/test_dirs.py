@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 from collections import defaultdict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -197,6 +197,127 @@ def test_file_names_are_unique() -> None:
             continue
         places[path.name].append(str(path.relative_to(ROOT)))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+# -------------------------------------------------------------------------------------------------- tests by name
+
+MAP = ROOT / "tests/map.txt"
+TEST_FOLDERS = {*ORDER, "fault"}  # of C tests: the rooms of src, and what stands beside them
+
+
+def names_of_tests(source: str) -> list[str]:
+    """Where the test of a source's own name may lie, as paths from the root."""
+    path = Path(source)
+    folder = Path("tests", *path.parts[1:-1])
+    names = [folder / f"test_{path.stem}.c", folder / f"test_{path.stem}.py"]
+    if folder.name == "kernels":  # what they compute is compared with torch one folder up
+        names.append(folder.parent / f"test_{path.stem}.py")
+    if path.parts[1] == "cli":
+        command = path.stem.removeprefix("cmd_")
+        names += [folder / "golden" / f"{command}.txt", folder / f"test_{command}.py"]
+    return [str(name) for name in names]
+
+
+def read_map(text: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """(test, pattern of sources) for every source below a test, and the tests that stand alone."""
+    rows, alone, test = [], [], ""
+    for line in text.splitlines():
+        if line.startswith("  "):
+            rows += [(test, pattern) for pattern in line.split()]
+        elif " - " in line and not line.startswith("#"):
+            test = line.split(" - ")[0]
+        elif line and not line.startswith("#"):
+            alone.append(line)
+    return rows, alone
+
+
+def wrong_in_map(files: set[str], text: str) -> list[str]:
+    """What tests/map.txt and the tree do not agree about."""
+    rows, alone = read_map(text)
+    wrong = [f"{test}: there is no such test" for test in sorted({test for test, _ in rows} | set(alone)) if test not in files]
+    listed = set()
+    for test, pattern in rows:
+        found = {name for name in files if PurePosixPath(name).match(pattern)}
+        wrong += [f"{pattern}: below {test}, and there is no such source"] if not found else []
+        wrong += [f"{name}: listed twice" for name in sorted(found & listed)]
+        listed |= found
+    sources = sorted(name for name in files if name.startswith("src/") and name.endswith(".c"))
+    for source in sources:
+        own = [name for name in names_of_tests(source) if name in files]
+        if own and source in listed:
+            wrong.append(f"{source}: listed, and has {own[0]} of its own")
+        if not own and source not in listed:
+            wrong.append(f"{source}: no test; write {names_of_tests(source)[0]}, or enter it below the one that covers it")
+    of_a_source = {name for source in sources for name in names_of_tests(source)}
+    for name in sorted(files):
+        path = PurePosixPath(name)
+        if path.match("tests/**/test_*.c") or (path.match("tests/*/test_*.c")):
+            if path.parts[1] not in TEST_FOLDERS or (name not in of_a_source and name not in alone):
+                wrong.append(f"{name}: named after no source of its room, and not among the tests of many")
+    return wrong
+
+
+def test_every_source_has_a_test_by_name() -> None:
+    files = {str(path.relative_to(ROOT)) for path in tracked()}
+    assert wrong_in_map(files, MAP.read_text()) == []
+
+
+def test_the_map_of_tests_itself() -> None:
+    files = {"src/a/x.c", "src/a/y_1.c", "src/a/y_2.c", "src/cli/cmd_ls.c", "tests/a/test_x.c", "tests/base/test_x.c",
+             "tests/cli/golden/ls.txt", "tests/base/test_all.c"}
+    text = "# a heading\n\ntests/a/test_x.c - both\n  src/a/y_*.c\n\ntests/base/test_all.c\n"
+    strays = ["tests/a/test_x.c: named", "tests/base/test_x.c: named"]
+    assert [line.split(" after")[0] for line in wrong_in_map(files, text)] == strays  # a is no room, base has no x
+    missing = wrong_in_map(files, text.replace("y_*", "y_1"))
+    assert any(line.startswith("src/a/y_2.c: no test; write tests/a/test_y_2.c") for line in missing)
+    assert "src/a/z.c: below tests/a/test_x.c, and there is no such source" in wrong_in_map(files, text + "tests/a/test_x.c - \n  src/a/z.c\n")
+    assert "src/a/x.c: listed, and has tests/a/test_x.c of its own" in wrong_in_map(files, text.replace("y_*.c", "*.c"))
+    assert "src/a/y_1.c: listed twice" in wrong_in_map(files, text.replace("y_*.c", "y_*.c src/a/y_1.c"))
+    assert "tests/gone.c: there is no such test" in wrong_in_map(files, text + "tests/gone.c\n")
+
+
+# ---------------------------------------------------------------------------------------- the walk through the tree
+
+DESIGN = ROOT / "docs/design.md"
+FILE_NAME = re.compile(r"(?<![\w./*-])[\w*][\w./*-]*\.(?:c|h|def|inc|py)(?![\w/])")
+
+
+def rooms_of_walk(text: str) -> set[str]:
+    """The directories that the section Rooms of docs/design.md names, as paths from the root."""
+    block = text.split("## Rooms")[1].split("```")[1]
+    rooms, outer = set(), ""
+    for line in block.splitlines():
+        match = re.match(r"( *)([\w/]+/)\s", line)
+        if match and not match[1]:
+            outer = match[2]
+        if match and len(match[1]) in (0, 2):
+            rooms.add((outer + match[2] if match[1] else outer).rstrip("/"))
+    return rooms
+
+
+def test_the_walk_names_files_that_exist() -> None:
+    files = [str(path.relative_to(ROOT)) for path in tracked()]
+    names = FILE_NAME.findall(DESIGN.read_text())
+    assert len(names) > 30
+    missing = [name for name in names if not any(PurePosixPath(path).match(name) for path in files)]
+    assert missing == []
+
+
+def test_the_walk_names_every_room() -> None:
+    rooms = rooms_of_walk(DESIGN.read_text())
+    assert [room for room in sorted(rooms) if not (ROOT / room).is_dir()] == []
+    folders = {str(path.parent.relative_to(ROOT)) for path in sources("src", "include")}
+    folders = {name for name in folders if not name.endswith("/kernels")}
+    assert sorted(folders - rooms) == []
+
+
+def test_the_walk_goes_both_ways() -> None:
+    """Every room of src/record has a file that the text walks through, not only a line in the list of rooms."""
+    text = DESIGN.read_text().split("## Rooms")[1].split("```", 2)[2]
+    files = [PurePosixPath(path.relative_to(ROOT)) for path in tracked()]
+    walked = {path.parts[2] for name in FILE_NAME.findall(text) for path in files
+              if path.match(name) and path.parts[:2] == ("src", "record")}
+    assert sorted(set(ROOMS["record"]) - walked) == []
 
 
 def test_c_files_open_with_what_lives_there() -> None:

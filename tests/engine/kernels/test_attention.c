@@ -1,4 +1,4 @@
-/* test_attention_kernels.c - attention and its gradients as graphs of one call, against loops in double over the whole
+/* test_attention.c - attention and its gradients as graphs of one call, against loops in double over the whole
  * matrix of scores: every instruction set, dtypes, masks, groups of heads, sizes past the blocks, nothing to look at.
  *
  * The products of matrices are own_gemm.h's; oneDNN's are in test_attention.py. */

@@ -1,5 +1,5 @@
 /* test_index.c - rows in and out of the index, in a file and in memory, and damage to the file. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include "base/io.h"
 #include "base/memory.h"

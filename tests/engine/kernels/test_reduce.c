@@ -1,4 +1,4 @@
-/* test_reduce_kernels.c - reductions, running results, softmax, norms and losses as graphs of one call, against plain
+/* test_reduce.c - reductions, running results, softmax, norms and losses as graphs of one call, against plain
  * loops in double: every instruction set, dtypes, odd sizes, empty and 0-d tensors, strides that are not dense. */
 #include "engine/graph_test.h"
 

@@ -1,4 +1,4 @@
-/* test_product_kernels.c - products of matrices and vectors as graphs of one call, against loops in double: every
+/* test_matmul.c - products of matrices and vectors as graphs of one call, against loops in double: every
  * instruction set, dtypes, layouts, sizes past the blocks, addends that are broadcast, nothing to add up.
  *
  * Products of two matrices are own_gemm.h's; oneDNN's are in test_matmul.py. Numbers are quarters, so that every sum is

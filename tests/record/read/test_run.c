@@ -1,5 +1,5 @@
 /* test_run.c - opening, querying, following and mapping native recordings, with and without their index. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include <pthread.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-/* test_pool_kernels.c - pooling and its gradients as graphs of one call, against loops over each window in double: every
+/* test_pool.c - pooling and its gradients as graphs of one call, against loops over each window in double: every
  * instruction set, dtypes, two and three dimensions, with and without a batch, channels side by side, NaN.
  *
  * Numbers are quarters, so that sums are exact in any order. */

@@ -1,5 +1,5 @@
 /* test_scan.c - entries of segments that are whole, cut, damaged, missing or still growing. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include "record/native/scan.h"
 #include "record/native/segment.h"

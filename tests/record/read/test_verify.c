@@ -1,5 +1,5 @@
 /* test_verify.c - what verify says about recordings that were damaged in known ways: exactly that. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include "record/ring/journal.h"
 

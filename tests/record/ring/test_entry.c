@@ -1,5 +1,5 @@
 /* test_entry.c - one entry: what is written is read back, and what is not an entry is refused. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include <stdbool.h>
 

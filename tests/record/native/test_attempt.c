@@ -1,5 +1,5 @@
 /* test_attempt.c - who gets which attempt, what is refused and deleted, and the loss journal. */
-#include "make_segment.h"
+#include "record/make_segment.h"
 
 #include "base/clock.h"
 #include "record/ring/journal.h"

@@ -1,4 +1,4 @@
-/* test_move_kernels.c - movement, indexing, sorting, making, pooling and matrix products as graphs of one call, against
+/* test_move.c - movement, indexing, sorting, making, pooling and matrix products as graphs of one call, against
  * plain loops. What is moved is compared exactly. */
 #include "engine/graph_test.h"
 

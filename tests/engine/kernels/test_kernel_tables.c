@@ -1,7 +1,7 @@
 /* test_kernel_tables.c - every function in the tables of kernels of every instruction set this machine has, against the
  * same one in plain C: odd lengths, odd addresses, NaN, infinities, zeros of both signs, subnormals, 16-bit floats.
  *
- * Plain C is checked against numbers of others elsewhere (test_pointwise.c, test_reduce_kernels.c). Here bits are equal,
+ * Plain C is checked against numbers of others elsewhere (test_pointwise.c, test_reduce.c). Here bits are equal,
  * except where a fused product, another order of a sum or another library's function is allowed to differ. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* test_conv_kernels.c - convolutions of one to three dimensions, transposed ones, and their gradients as graphs of one
+/* test_conv.c - convolutions of one to three dimensions, transposed ones, and their gradients as graphs of one
  * call, against loops over every product in double: strides, padding, dilation, groups, layouts, dtypes, no images.
  *
  * They are oneDNN's. It is looked for in TENSORTAP_ONEDNN, in .venv and among the system's libraries; without it what
