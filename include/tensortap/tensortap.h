@@ -251,7 +251,8 @@ typedef enum tap_value_type {
     TAP_VALUE_TUPLE = 9,  /* in a record: an empty tuple */
     TAP_VALUE_DICT = 10,  /* in a record: an empty dict */
     TAP_VALUE_META = 11,  /* a tensor without data (meta, fake): shape and dtype only */
-    TAP_VALUE_SKIP = 12   /* a place in a container that is left out: never in a record */
+    TAP_VALUE_SKIP = 12,  /* a place in a container that is left out: never in a record */
+    TAP_VALUE_LOST = 13   /* a leaf that the caller could not read; bytes says why: never in a record, verify lists it */
 } tap_value_type;
 
 /* A nested value; nothing in it is owned. */
@@ -260,7 +261,7 @@ typedef struct tap_value {
     tap_tensor tensor;              /* TENSOR, META */
     int64_t i;                      /* BOOL, INT */
     double f, imag;                 /* FLOAT, COMPLEX */
-    const char *bytes;              /* STR, BYTES */
+    const char *bytes;              /* STR, BYTES; LOST: the reason, NUL-terminated */
     size_t len;                     /* of bytes; number of items of LIST, TUPLE, DICT */
     const struct tap_value *items;
     const char *const *keys;        /* DICT */

@@ -54,7 +54,7 @@ struct tap_recorder {
     tap_recorder *next;            /* in the list of open recorders */
 };
 
-enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FAIL = 8, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
+enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
        TAP_TOLD_STEP = 64 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */

@@ -46,13 +46,19 @@ typedef struct save_job {
 
 /* ---------------------------------------------------------------------------------------------------------- losing */
 
-static tap_status lose(save_job *job, tap_reason reason)
+/* A step or a flush writes down what was counted. */
+static void count_lost(const save_job *job, tap_reason reason)
 {
     tap_ring_header *h = job->session->ring.header;
     atomic_fetch_add_explicit(h ? &h->dropped : &job->session->dropped, 1, memory_order_relaxed);
     atomic_store_explicit(&job->site->lost_reason, (uint32_t)reason, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost_bytes, job->payload, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost, 1, memory_order_relaxed);
+}
+
+static tap_status lose(save_job *job, tap_reason reason)
+{
+    count_lost(job, reason);
     tap_error err;
     tap_fail(&err, TAP_E_LOST, "%.200s was not recorded: %s; later ones are only counted, run: tensortap verify %s",
              job->site->name, tap__reason_text(reason), job->session->dir);
@@ -485,15 +491,33 @@ static tap_status save_compat(save_job *job)
 
 /* ----------------------------------------------------------------------------------------------------------- leaves */
 
-/* Says why and counts it; false, for the caller to hand on. */
-static __attribute__((noinline)) bool refuse_leaf(save_job *job, const tap_error *why)
+/* A value that cannot be recorded: said once a name, and listed by verify with its place and the reason. */
+static __attribute__((noinline)) tap_status refuse_leaf(save_job *job, const char *why)
 {
     tap_error err;
-    tap_fail(&err, TAP_E_INVALID, "%.200s: %s", job->site->name, why->message);
-    tap__recorder_tell(job->rec, TAP_TOLD_FAIL, &err);
+    tap_fail(&err, TAP_E_INVALID, "%.200s was not recorded: %s; run: tensortap verify %s", job->site->name, why,
+             job->session->dir);
+    if (!atomic_exchange_explicit(&job->site->refused, true, memory_order_relaxed))
+        tap__recorder_tell(job->rec, 0, &err);
     job->leaf.tensor = NULL;
-    lose(job, TAP_REASON_BAD_VALUE);
-    return false;
+    job->leaf.value_type = TAP_VALUE_NONE;
+    job->payload = 0;
+    job->reason = TAP_REASON_BAD_VALUE;
+    if (!job->session->layout->native) {
+        count_lost(job, TAP_REASON_BAD_VALUE);
+        return TAP_E_INVALID;
+    }
+    job->type = TAP_ENTRY_LOST;
+    job->state = TAP_RECORD_WHOLE;
+    job->count = 1;
+    job->type_name = why;
+    if (save_whole(job) != TAP_OK) {
+        count_lost(job, TAP_REASON_BAD_VALUE);
+        return TAP_E_INVALID;
+    }
+    atomic_fetch_add_explicit(&job->session->ring.header->dropped, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->session->ring.header->named, 1, memory_order_relaxed);
+    return TAP_E_INVALID;
 }
 
 /* Looks at a leaf's tensor, once, before anything reads it. */
@@ -503,7 +527,10 @@ static bool leaf_is_sound(save_job *job, bool has_data)
     int64_t count;
     tap_status status = has_data ? tap__tensor_check(job->leaf.tensor, &count, &why)
                                  : tap__shape_check(job->leaf.tensor, &why);
-    return status == TAP_OK || refuse_leaf(job, &why);
+    if (status == TAP_OK)
+        return true;
+    refuse_leaf(job, why.message);
+    return false;
 }
 
 static tap_status save_leaf(save_job *job)
@@ -650,13 +677,14 @@ static void tree_leaf(tree_walk *walk, const tap_value *value)
         break;
     default: job.leaf.tensor = NULL; break; /* None and empty containers */
     }
-    job.leaf.value_type = value->type;
+    bool lost = value->type == TAP_VALUE_LOST;
+    job.leaf.value_type = lost ? TAP_VALUE_TENSOR : value->type;
     job.leaf.path = walk->path.text;
     job.leaf.path_len = walk->path.len;
     if (value->requires_grad)
         job.leaf.flags |= TAP_SAVE_REQUIRES_GRAD;
     job.type_name = value->type_name;
-    tap_status status = save_leaf(&job);
+    tap_status status = lost && !is_announcement(&job) ? refuse_leaf(&job, value->bytes) : save_leaf(&job);
     if (walk->status == TAP_OK)
         walk->status = status;
 }
@@ -715,6 +743,23 @@ static bool collect_tensors(const tap_value *value, tap_tensor **tensors, size_t
     return true;
 }
 
+/* Has a value a leaf that cannot be recorded? *why is filled. */
+static bool has_unsound(const tap_value *value, tap_error *why, int depth)
+{
+    int64_t count;
+    if (value->type == TAP_VALUE_LOST) {
+        tap_fail(why, TAP_E_INVALID, "%s", value->bytes);
+        return true;
+    }
+    if (value->type == TAP_VALUE_TENSOR)
+        return tap__tensor_check(&value->tensor, &count, why) != TAP_OK;
+    bool nested = value->type == TAP_VALUE_LIST || value->type == TAP_VALUE_TUPLE || value->type == TAP_VALUE_DICT;
+    for (size_t i = 0; nested && i < value->len && depth < MAX_DEPTH; i++)
+        if (has_unsound(&value->items[i], why, depth + 1))
+            return true;
+    return false;
+}
+
 /* Layouts that put a list of tensors into one file. */
 static tap_status save_in_one_file(save_job *job, const tap_value *value)
 {
@@ -722,6 +767,9 @@ static tap_status save_in_one_file(save_job *job, const tap_value *value)
     size_t count = 0;
     tap_strbuf path = TAP_STRBUF_INIT;
     tap_status status = TAP_OK;
+    tap_error why;
+    if (has_unsound(value, &why, 0))
+        return refuse_leaf(job, why.message);
     if (!collect_tensors(value, &tensors, &count, 0)) {
         lose(job, TAP_REASON_NO_MEMORY);
         status = TAP_E_NOMEM;

@@ -18,6 +18,7 @@ typedef struct tap_site {
     _Atomic uint64_t calls[TAP_KIND_COUNT + 1]; /* step (low 32 bits) << 32 | calls in it */
     _Atomic uint64_t lost, lost_bytes;        /* not yet told by a LOST entry */
     _Atomic uint32_t lost_reason;
+    atomic_bool refused;                      /* a value of it could not be read, which was said */
     char name[];
 } tap_site;
 

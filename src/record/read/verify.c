@@ -212,7 +212,8 @@ static tap_status check_trailer(verify *v, const tap_entry *entry)
     return status;
 }
 
-static void check_lost(verify *v, const tap_entry *entry, const tap_ledger_item *site)
+/* why: in the words of who could not read the value, else "". */
+static void check_lost(verify *v, const tap_entry *entry, const tap_ledger_item *site, const char *why)
 {
     tap_reason reason = (tap_reason)entry->reason;
     report(v, (tap_problem){.kind = tap__reason_is_rule(reason)        ? TAP_PROBLEM_RULE
@@ -220,18 +221,20 @@ static void check_lost(verify *v, const tap_entry *entry, const tap_ledger_item 
                                     : entry->state == TAP_RECORD_STATS_ONLY ? TAP_PROBLEM_STATS_ONLY
                                                                        : TAP_PROBLEM_DROPPED,
                             .step = entry->step, .name = site->name, .path = site->path, .count = entry->count,
-                            .reason = tap__reason_text(reason)});
+                            .reason = *why ? why : tap__reason_text(reason)});
+    if (reason == TAP_REASON_BAD_VALUE) /* a gradient that came and could not be read */
+        tap__ledger_value(&v->ledger, site);
 }
 
-static tap_status check_site(verify *v, const tap_entry *entry, const tap_ledger_item *site, uint32_t segment,
-                             uint64_t offset, bool cut)
+static tap_status check_site(verify *v, const tap_entry *entry, const tap_ledger_item *site, const char *type_name,
+                             uint32_t segment, uint64_t offset, bool cut)
 {
     bool ok = true;
     switch (entry->type) {
     case TAP_ENTRY_DECLARE: ok = tap__ledger_declare(&v->ledger, site->name); break;
     case TAP_ENTRY_LOST:
         ok = tap__ledger_ran(&v->ledger, site->name);
-        check_lost(v, entry, site);
+        check_lost(v, entry, site, type_name);
         break;
     default:
         ok = tap__ledger_ran(&v->ledger, site->name);
@@ -262,7 +265,7 @@ static tap_status check_entry(verify *v, const tap_entry *entry, tap_decoded *de
     const tap_record *record = &decoded->record;
     tap_ledger_item site = {.name = (char *)record->name, .path = (char *)record->path, .step = record->step,
                      .call = record->call, .kind = (uint8_t)record->kind};
-    return check_site(v, entry, &site, segment, offset, cut);
+    return check_site(v, entry, &site, record->type_name, segment, offset, cut);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ gaps */

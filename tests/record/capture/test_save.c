@@ -102,12 +102,102 @@ static void a_place_left_out_keeps_the_others_paths(void **state)
     scratch_drop(dir);
 }
 
+typedef struct losses {
+    size_t count;
+    char text[4][200];
+} losses;
+
+static void note_loss(void *user, const tap_problem *problem)
+{
+    losses *found = user;
+    assert_true(found->count < 4);
+    snprintf(found->text[found->count++], sizeof found->text[0], "%s %s %s %d %lld %s", tap_problem_name(problem->kind),
+             problem->name, problem->path, (int)problem->count, (long long)problem->step, problem->reason);
+}
+
+static size_t warnings;
+
+static void count_warning(void *user, tap_log_level level, const char *message)
+{
+    (void)user, (void)message;
+    warnings += level == TAP_LOG_WARNING;
+}
+
+static void losses_of(const char *dir, losses *found)
+{
+    tap_run *run;
+    tap_error err;
+    tap_verify_result result;
+    tap_verify_options options;
+    *found = (losses){.count = 0};
+    tap_verify_options_init(&options);
+    options.on_problem = note_loss;
+    options.user = found;
+    assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
+    assert_int_equal(tap_run_verify(run, &options, &result, &err), TAP_E_LOST);
+    assert_int_equal(result.lost, found->count);
+    tap_run_close(run);
+}
+
+static void a_leaf_nobody_could_read_is_lost_by_name(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_recorder *rec = open_recorder(dir, NULL);
+    tap_log_set(count_warning, NULL);
+    warnings = 0;
+    tap_value items[2] = {{.type = TAP_VALUE_TENSOR, .tensor = TENSOR}, {.type = TAP_VALUE_LOST, .bytes = "no storage"}};
+    tap_value list = {.type = TAP_VALUE_LIST, .items = items, .len = 2};
+    tap_step(rec);
+    assert_int_equal(tap_save_value(rec, "x", &list, NULL), TAP_E_INVALID);
+    assert_int_equal(tap_save_value(rec, "x", &list, NULL), TAP_E_INVALID);
+    tap_tensor nowhere = {NULL, TAP_F32, 1, SHAPE, NULL};
+    assert_int_equal(tap_save(rec, "y", &nowhere, NULL), TAP_E_INVALID);
+    tap_counts counts;
+    tap_recorder_counts(rec, &counts);
+    assert_int_equal(counts.dropped, 3);
+    assert_int_equal(counts.saved, 2);
+    assert_int_equal(warnings, 2); /* one a name */
+    tap_error err;
+    assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+    tap_log_set(NULL, NULL);
+    losses found;
+    losses_of(dir, &found);
+    assert_int_equal(found.count, 3);
+    assert_string_equal(found.text[0], "dropped x 1 1 1 no storage");
+    assert_string_equal(found.text[1], "dropped x 1 1 1 no storage");
+    assert_non_null(strstr(found.text[2], "dropped y  1 1 "));
+    scratch_drop(dir);
+}
+
+/* Its announcement left a slot; that it came and could not be read is one loss, not two. */
+static void a_gradient_nobody_could_read_is_one_loss(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_recorder *rec = open_recorder(dir, NULL);
+    tap_value lost = {.type = TAP_VALUE_LOST, .bytes = "no storage"};
+    tap_save_info info = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    assert_int_equal(tap_save_value(rec, "g", &lost, &info), TAP_OK);
+    info.flags = 0;
+    assert_int_equal(tap_save_value(rec, "g", &lost, &info), TAP_E_INVALID);
+    tap_error err;
+    assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+    losses found;
+    losses_of(dir, &found);
+    assert_int_equal(found.count, 1);
+    assert_string_equal(found.text[0], "dropped g  1 0 no storage");
+    scratch_drop(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_tells_its_numbers),
         cmocka_unit_test(recomputed_calls_are_counted_apart),
         cmocka_unit_test(a_place_left_out_keeps_the_others_paths),
+        cmocka_unit_test(a_leaf_nobody_could_read_is_lost_by_name),
+        cmocka_unit_test(a_gradient_nobody_could_read_is_one_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
