@@ -5,7 +5,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { OPEN_FILES = 64 }; /* index files kept open for the next query */
@@ -25,9 +24,7 @@ struct tap_cursor {
     tap_index_rows *rows; /* of parts[at]; NULL: not begun */
     uint64_t next_seq;
     tap_row row;
-    char *path;           /* the shown form of the row's path */
-    size_t path_cap;
-    char file[128];
+    tap_place place;      /* of row */
 };
 
 void tap_query_init(tap_query *query)
@@ -42,24 +39,22 @@ static bool is_newest(const tap_run *run, const tap_source *source)
 {
     int32_t own = -1, any = -1;
     for (size_t i = 0; i < run->count; i++) {
-        const tap_attempt_files *files = &run->attempts[i]->files;
-        if (files->rank != source->files.rank)
+        const tap_source *other = run->sources[i];
+        if (other->rank != source->rank)
             continue;
-        any = files->attempt > any ? files->attempt : any;
-        if (files->child == 0)
-            own = files->attempt > own ? files->attempt : own;
+        any = other->attempt > any ? other->attempt : any;
+        if (other->child == 0)
+            own = other->attempt > own ? other->attempt : own;
     }
-    return source->files.attempt >= (own >= 0 ? own : any);
+    return source->attempt >= (own >= 0 ? own : any);
 }
 
 static bool attempt_is_wanted(const tap_cursor *cursor, const tap_source *source)
 {
-    if (!cursor->run->native)
-        return true;
-    if (!tap__ranges_contain(&cursor->ranks, source->files.rank))
+    if (source->rank != TAP_RANK_OF_ROW && !tap__ranges_contain(&cursor->ranks, source->rank))
         return false;
     int wanted = cursor->query.attempt;
-    return wanted == -2 || (wanted < 0 ? is_newest(cursor->run, source) : source->files.attempt == wanted);
+    return wanted == -2 || (wanted < 0 ? is_newest(cursor->run, source) : source->attempt == wanted);
 }
 
 static tap_status parts_choose(tap_cursor *cursor, tap_error *err)
@@ -69,13 +64,13 @@ static tap_status parts_choose(tap_cursor *cursor, tap_error *err)
     if (!cursor->parts)
         return tap_fail_nomem(err);
     for (size_t i = 0; i < run->count; i++) {
-        tap_source *source = run->attempts[i];
+        tap_source *source = run->sources[i];
         if (!attempt_is_wanted(cursor, source))
             continue;
         uint64_t end = INT64_MAX;
-        if (source->index || !source->info.indexed || source->live) {
+        if (source->index || !source->indexed) {
             tap_index_counts counts;
-            TAP_TRY(tap__run_source_open(run, source, err));
+            TAP_TRY(run->type->open(run, source, err));
             tap__index_counts(source->index, &counts);
             if (source->in_memory)
                 end = counts.entries;
@@ -117,7 +112,7 @@ tap_status tap_run_query(tap_run *run, const tap_query *query, tap_cursor **out,
 static tap_status part_begin(tap_cursor *cursor, tap_error *err)
 {
     part *p = &cursor->parts[cursor->at];
-    TAP_TRY(tap__run_source_open(cursor->run, p->source, err));
+    TAP_TRY(cursor->run->type->open(cursor->run, p->source, err));
     tap_index_query query = {cursor->next_seq, p->end_seq, cursor->names, &cursor->steps, cursor->query.kind,
                              cursor->query.incomplete};
     TAP_TRY(tap__index_select(p->source->index, &query, &cursor->rows, err));
@@ -138,41 +133,36 @@ static void part_leave(tap_cursor *cursor)
     }
 }
 
-static bool rank_is_wanted(const tap_cursor *cursor)
-{
-    /* the rows of a foreign recording are of many ranks, kept where ours have the segment */
-    return cursor->run->native || tap__ranges_contain(&cursor->ranks, (int64_t)cursor->row.segment);
-}
-
 static tap_status part_next(tap_cursor *cursor, tap_error *err)
 {
     if (!cursor->rows)
         TAP_TRY(part_begin(cursor, err));
+    const tap_source *source = cursor->parts[cursor->at].source;
     do
         TAP_TRY(tap__index_next(cursor->rows, &cursor->row, err));
-    while (!rank_is_wanted(cursor));
+    while (!tap__ranges_contain(&cursor->ranks, cursor->run->type->rank(source, &cursor->row)));
     cursor->next_seq = cursor->row.seq + 1;
     return TAP_OK;
 }
 
 /* A damaged index file is no reason to stop: its segments say the same. */
-static bool is_index_damaged(const tap_cursor *cursor, const tap_source *source, tap_status status)
+static bool is_index_damaged(const tap_source *source, tap_status status)
 {
-    return status != TAP_OK && status != TAP_END && status != TAP_E_NOMEM && !source->in_memory && cursor->run->native;
+    return status != TAP_OK && status != TAP_END && status != TAP_E_NOMEM && !source->in_memory;
 }
 
 static tap_status part_next_or_scan(tap_cursor *cursor, tap_error *err)
 {
     tap_status status = part_next(cursor, err);
     tap_source *source = cursor->parts[cursor->at].source;
-    if (!is_index_damaged(cursor, source, status))
+    if (!is_index_damaged(source, status))
         return status;
     if (cursor->rows) {
         tap__index_rows_close(cursor->rows);
         cursor->rows = NULL;
         source->users--;
     }
-    TAP_TRY(tap__run_source_rebuild(cursor->run, source, err));
+    TAP_TRY(cursor->run->type->rebuild(cursor->run, source, err));
     return part_next(cursor, err);
 }
 
@@ -196,56 +186,32 @@ static tap_status text_of(tap_cursor *cursor, tap_index *index, tap_row_text whi
     return tap__index_text(index, cursor->row.text[which], out, &len, err);
 }
 
-static tap_status path_of(tap_cursor *cursor, tap_index *index, const char **out, tap_error *err)
-{
-    size_t len;
-    TAP_TRY(tap__index_text(index, cursor->row.text[TAP_ROW_PATH], out, &len, err));
-    if (!len || !cursor->run->native)
-        return TAP_OK;
-    if (len + 1 > cursor->path_cap) {
-        char *grown = tap__resize(cursor->path, len + 1, 1);
-        if (!grown)
-            return tap_fail_nomem(err);
-        cursor->path = grown;
-        cursor->path_cap = len + 1;
-    }
-    tap__path_show(*out, len, cursor->path, cursor->path_cap);
-    *out = cursor->path;
-    return TAP_OK;
-}
-
 static tap_status texts_fill(tap_cursor *cursor, tap_index *index, tap_record *out, tap_error *err)
 {
     TAP_TRY(tap__index_name(index, cursor->row.name, &out->name, err));
-    TAP_TRY(path_of(cursor, index, &out->path, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_SOURCE, &out->source, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_MODULE, &out->module, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_GRAPH, &out->graph, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_NODE, &out->node, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_DEVICE, &out->device, err));
     TAP_TRY(text_of(cursor, index, TAP_ROW_PLACEMENTS, &out->placements, err));
-    TAP_TRY(text_of(cursor, index, TAP_ROW_TYPE_NAME, &out->type_name, err));
-    if (!cursor->run->native)
-        return text_of(cursor, index, TAP_ROW_FILE, &out->file, err);
-    snprintf(cursor->file, sizeof cursor->file, "%s-%06u.tap", cursor->parts[cursor->at].source->relative,
-             (unsigned)cursor->row.segment);
-    out->file = cursor->file;
-    return TAP_OK;
+    return text_of(cursor, index, TAP_ROW_TYPE_NAME, &out->type_name, err);
 }
 
 static tap_status record_fill(tap_cursor *cursor, tap_record *out, tap_error *err)
 {
     const tap_row *row = &cursor->row;
     const tap_source *source = cursor->parts[cursor->at].source;
-    bool native = cursor->run->native;
+    TAP_TRY(cursor->run->type->place(source, row, &cursor->place, err));
     *out = (tap_record){
-        .seq = row->seq, .attempt = source->files.attempt, .rank = native ? source->files.rank : (int32_t)row->segment,
-        .child = source->files.child, .step = row->step, .call = (uint32_t)row->call, .kind = (tap_kind)row->kind,
+        .seq = row->seq, .attempt = source->attempt, .rank = cursor->run->type->rank(source, row),
+        .child = source->child, .step = row->step, .call = (uint32_t)row->call, .kind = (tap_kind)row->kind,
         .value_type = (tap_value_type)row->value_type, .dtype = (tap_dtype)row->dtype, .ndim = (int32_t)row->ndim,
         .shape = row->shape, .flags = (unsigned)row->flags, .replay = row->replay, .time_ns = row->time_ns,
         .has_stats = row->has & TAP_HAS_STATS, .has_hash = row->has & TAP_HAS_HASH, .stats = row->stats,
         .hash = row->hash, .payload_bytes = row->payload_bytes, .state = (tap_record_state)row->state,
-        .line = (int32_t)(uint32_t)row->line, .offset = row->offset,
+        .line = (int32_t)(uint32_t)row->line, .offset = row->offset, .path = cursor->place.path,
+        .file = cursor->place.file,
     };
     return texts_fill(cursor, source->index, out, err);
 }
@@ -255,14 +221,14 @@ tap_status tap_cursor_next(tap_cursor *cursor, tap_record *out, tap_error *err)
     TAP_TRY(row_next(cursor, err));
     tap_status status = record_fill(cursor, out, err);
     tap_source *source = cursor->parts[cursor->at].source;
-    if (!is_index_damaged(cursor, source, status))
+    if (!is_index_damaged(source, status))
         return status;
     /* a string of the index is damaged: the same record again, from the segments */
     tap__index_rows_close(cursor->rows);
     cursor->rows = NULL;
     source->users--;
     cursor->next_seq = cursor->row.seq;
-    TAP_TRY(tap__run_source_rebuild(cursor->run, source, err));
+    TAP_TRY(cursor->run->type->rebuild(cursor->run, source, err));
     TAP_TRY(row_next(cursor, err));
     return record_fill(cursor, out, err);
 }
@@ -277,7 +243,7 @@ void tap_cursor_close(tap_cursor *cursor)
     tap__ranges_free(&cursor->ranks);
     tap__free(cursor->names);
     tap__free(cursor->parts);
-    tap__free(cursor->path);
+    tap__free(cursor->place.path_text);
     tap__free(cursor);
 }
 
