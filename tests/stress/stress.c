@@ -37,7 +37,6 @@ static const struct known {
     {OTHERS, ANY, FAULT_TRUNCATE, FIND_SILENT, "layouts of files: a file that was cut is not noticed"},
     {OTHERS, 1, FAULT_KILL_WRITER, FIND_SILENT, "layouts of files: a child and its writer killed"},
     {OTHERS, ANY, FAULT_KILL_BOTH, FIND_SILENT, "layouts of files: both killed"},
-    {OTHERS, ANY, FAULT_NO_PROC, ANY, "without /proc a dead writer is not noticed"},
     {ANY, ANY, FAULT_PID_SPACE, FIND_SILENT, "in a PID namespace: a child and its writer killed"},
 };
 enum { KNOWN_COUNT = sizeof KNOWN / sizeof KNOWN[0] };

@@ -278,8 +278,7 @@ static bool writer_came(tap_session *session, uint32_t starts, uint32_t errors)
 static void join_thread(tap_session *session)
 {
     pthread_join(session->thread, NULL);
-    if (session->lock_fd >= 0)
-        close(session->lock_fd);
+    tap__ring_give_lock(&session->ring, TAP_RING_WRITER);
     session->has_thread = false;
 }
 
@@ -288,17 +287,14 @@ static tap_status start_thread(tap_session *session, tap_error *err)
 {
     tap_ring_header *h = session->ring.header;
     uint32_t starts = atomic_load(&h->starts), errors = atomic_load(&h->error_count);
-    int lock_fd;
-    if (!tap__ring_take_lock(&session->ring, &lock_fd))
+    if (!tap__ring_take_lock(&session->ring, TAP_RING_WRITER))
         return TAP_OK;
     int failed = pthread_create(&session->thread, NULL, writer_thread, session);
     if (failed) {
-        if (lock_fd >= 0)
-            close(lock_fd);
+        tap__ring_give_lock(&session->ring, TAP_RING_WRITER);
         errno = failed;
         return tap_fail_errno(err, TAP_E_IO, "cannot start a thread to write with");
     }
-    session->lock_fd = lock_fd;
     session->has_thread = true;
     if (writer_came(session, starts, errors) || !atomic_load(&session->thread_failed))
         return TAP_OK; /* a slow one is waited for by those who need it */
@@ -365,12 +361,12 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
     if (!now && ns - last < MIND_NS)
         return;
     atomic_store(&session->checked_ns, ns);
-    if (tap__ring_writer_alive(&session->ring))
+    if (tap__ring_is_locked(&session->ring, TAP_RING_WRITER))
         return;
     pthread_mutex_lock(&session->lock);
     bool finished = atomic_load(&session->ring.header->finished);
     if (!finished && !session->has_thread && ns - session->started_ns >= session->start_pause_ns &&
-        !tap__ring_writer_alive(&session->ring))
+        !tap__ring_is_locked(&session->ring, TAP_RING_WRITER))
         restart_writer(rec, session);
     pthread_mutex_unlock(&session->lock);
 }
@@ -436,6 +432,7 @@ static tap_status session_ring(tap_recorder *rec, tap_session *session, const ta
     if (status != TAP_OK)
         return status;
     session->has_ring = true;
+    tap__ring_take_lock(&session->ring, TAP_RING_PRODUCER);
     if (!o->writer || strcmp(o->writer, "thread") != 0) {
         session->command = tap__writer_find(o->writer);
         if (!session->command) {
@@ -519,7 +516,7 @@ static tap_session *session_new(tap_recorder *rec, int32_t child, tap_error *err
         return session;
     if (session->has_ring)
         atomic_store(&session->ring.header->closed, 1);
-    if (!session->has_thread && (!session->has_ring || !tap__ring_writer_alive(&session->ring)))
+    if (!session->has_thread && (!session->has_ring || !tap__ring_is_locked(&session->ring, TAP_RING_WRITER)))
         tap__attempt_give_back(&session->files); /* else the writer ends it, when it comes to */
     session_free(session);
     return NULL;

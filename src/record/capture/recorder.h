@@ -24,7 +24,6 @@ typedef struct tap_session {
     char *command;             /* NULL: a thread is the writer */
     _Atomic bool has_thread;
     pthread_t thread;
-    int lock_fd;                   /* of the thread: the writer's lock */
     _Atomic bool thread_failed;    /* it could not start */
     _Atomic uint64_t dropped;      /* where there is no ring to count in */
     _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */

@@ -16,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { FREED = 8 };
 
 extern char **environ;
 extern volatile int tap__writer_stop;
@@ -96,6 +99,10 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    /* a program that has used all its descriptors up starts a writer too: a command needs some to load its libraries */
+    for (int fd = 3; fd < 3 + FREED; fd++)
+        if (fd != ring->fd)
+            posix_spawn_file_actions_addclose(&files, fd);
     for (int fd = 0; fd < 3; fd++)
         posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&files, ring->fd, ring->fd); /* inherited although it is close-on-exec */
@@ -153,6 +160,16 @@ static void set_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* The trainer may have a limit on open files that suits itself. */
+static void raise_limits(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 /* The trainer may be pinned to cores that it wants for itself. */
 static void reset_affinity(void)
 {
@@ -166,6 +183,7 @@ int tap__writer_main(int ring_fd)
     close_all_but(ring_fd);
     setsid();
     set_signals();
+    raise_limits();
     reset_affinity();
     if (chdir("/") != 0)
         return 1;
@@ -175,10 +193,9 @@ int tap__writer_main(int ring_fd)
     if (pid > 0)
         _exit(0);
     tap_ring ring;
-    int lock_fd = -1;
     if (tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
         return 1;
-    if (!tap__ring_take_lock(&ring, &lock_fd))
+    if (!tap__ring_take_lock(&ring, TAP_RING_WRITER))
         return 0; /* another writer is at work */
     tap_error err;
     tap_status status = tap__writer_run(&ring, TAP_WRITER_PROCESS, &err);
@@ -188,7 +205,5 @@ int tap__writer_main(int ring_fd)
         atomic_fetch_add(&ring.header->error_count, 1);
         tap__ring_publish_tail(&ring, atomic_load(&ring.header->tail_seq), atomic_load(&ring.header->tail_pos));
     }
-    if (lock_fd >= 0)
-        close(lock_fd);
     return status == TAP_OK ? 0 : 1;
 }

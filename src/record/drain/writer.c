@@ -23,7 +23,7 @@ typedef struct writer {
     tap_ring_header *h;
     tap_writer_mode mode;
     tap_sink *sink;
-    int pidfd;            /* of the producer, -1: look at /proc */
+    int pidfd;            /* of the producer, -1: only its lock tells */
 } writer;
 
 /* Set by SIGTERM: write what is there and leave; the producer starts another writer when it needs one. */
@@ -31,7 +31,6 @@ volatile int tap__writer_stop;
 
 static bool producer_is_dead(const writer *w)
 {
-    const tap_ring_config *c = &w->h->config;
     if (w->mode == TAP_WRITER_THREAD)
         return false;
     if (w->mode == TAP_WRITER_RECOVER)
@@ -40,20 +39,19 @@ static bool producer_is_dead(const writer *w)
         struct pollfd fd = {w->pidfd, POLLIN, 0};
         return poll(&fd, 1, 0) > 0;
     }
-    return tap__process_start(c->pid) != c->pid_start;
+    return !tap__ring_is_locked(w->ring, TAP_RING_PRODUCER);
 }
 
 static void watch_producer(writer *w)
 {
-    const tap_ring_config *c = &w->h->config;
     w->pidfd = -1;
     if (w->mode != TAP_WRITER_PROCESS)
         return;
 #ifdef SYS_pidfd_open
-    w->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+    w->pidfd = (int)syscall(SYS_pidfd_open, w->h->config.pid, 0);
 #endif
     /* the number may already belong to somebody else */
-    if (w->pidfd >= 0 && tap__process_start(c->pid) != c->pid_start) {
+    if (w->pidfd >= 0 && !tap__ring_is_locked(w->ring, TAP_RING_PRODUCER)) {
         close(w->pidfd);
         w->pidfd = -1;
     }

@@ -62,6 +62,12 @@ static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *file
     return whole && ours ? TAP_OK : refuse_ring(path, err);
 }
 
+/* Whose own locks are not in its way. */
+static bool is_this_process(const tap_ring_config *config)
+{
+    return config->pid == (int32_t)getpid() && config->pid_start == tap__process_start(config->pid);
+}
+
 static tap_status drain_ring(const tap_attempt_files *files, const char *path, uint64_t *records, tap_error *err)
 {
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -71,13 +77,12 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *path, u
     tap_status status = tap__ring_open(&ring, fd, err);
     if (status != TAP_OK)
         return status == TAP_E_FORMAT ? refuse_ring(path, err) : status;
-    int lock_fd;
-    if (!tap__ring_take_lock(&ring, &lock_fd)) {
+    if (!tap__ring_take_lock(&ring, TAP_RING_WRITER)) {
         tap__ring_close(&ring);
         return tap_fail(err, TAP_E_BUSY, "%s: its writer is still at work; run: tensortap wait DIR", path);
     }
     tap_ring_config *config = &ring.header->config;
-    if (tap__process_start(config->pid) == config->pid_start && config->pid_start)
+    if (tap__ring_is_locked(&ring, TAP_RING_PRODUCER) || is_this_process(config))
         status = tap_fail(err, TAP_E_BUSY, "%s: process %d is still recording; end it first", path, config->pid);
     if (status == TAP_OK)
         status = check_ring(&ring, files, path, err);
@@ -91,8 +96,6 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *path, u
         if (status == TAP_OK && records)
             *records += after - before;
     }
-    if (lock_fd >= 0)
-        close(lock_fd);
     tap__ring_close(&ring);
     if (status == TAP_OK && unlink(path) != 0 && errno != ENOENT)
         status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s", path);

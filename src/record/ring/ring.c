@@ -10,14 +10,12 @@
 #include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LOCK_TRIES 100
 #define POS_BITS 36
 #define POS_MASK ((1ull << POS_BITS) - 1)
 #define SEQ_MASK ((1ull << (64 - POS_BITS)) - 1)
@@ -349,36 +347,29 @@ void tap__ring_publish_tail(tap_ring *ring, uint64_t seq, uint64_t pos)
 
 /* ------------------------------------------------------------------------------------------------------ liveness */
 
-/* A lock belongs to an open file description, and descriptors are inherited: only a description of our own will do. */
-static int ring_reopen(const tap_ring *ring)
+static int ring_lock(const tap_ring *ring, tap_ring_party party, int command, short type, struct flock *lock)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", ring->fd);
-    return open(path, O_RDWR | O_CLOEXEC);
+    *lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)party, .l_len = 1};
+    return fcntl(ring->fd, command, lock);
 }
 
-bool tap__ring_take_lock(const tap_ring *ring, int *lock_fd)
+/* A file system without locks keeps nobody out. */
+bool tap__ring_take_lock(const tap_ring *ring, tap_ring_party party)
 {
-    int fd = *lock_fd = ring_reopen(ring);
-    /* who only asks has the lock for an instant: try for a while */
-    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
-        if (i == LOCK_TRIES) {
-            close(fd);
-            return false;
-        }
-        usleep(2000);
-    }
-    return true;
+    struct flock lock;
+    return ring_lock(ring, party, F_SETLK, F_WRLCK, &lock) == 0 || (errno != EACCES && errno != EAGAIN);
 }
 
-bool tap__ring_writer_alive(const tap_ring *ring)
+void tap__ring_give_lock(const tap_ring *ring, tap_ring_party party)
 {
-    int fd = ring_reopen(ring);
-    if (fd < 0)
-        return true; /* cannot tell: do not start a second one */
-    bool alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
-    close(fd);
-    return alive;
+    struct flock lock;
+    ring_lock(ring, party, F_SETLK, F_UNLCK, &lock);
+}
+
+bool tap__ring_is_locked(const tap_ring *ring, tap_ring_party party)
+{
+    struct flock lock;
+    return ring_lock(ring, party, F_GETLK, F_WRLCK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 uint64_t tap__process_start(int pid)

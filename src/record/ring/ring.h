@@ -173,10 +173,15 @@ void tap__ring_sleep(tap_ring *ring, uint32_t seen, int timeout_ms);
 /* Says what went wrong to the producer, which tells the user once. */
 void tap__ring_report(tap_ring *ring, const char *message);
 
-/* Is a writer holding the lock on this ring? take: become the writer; the lock goes with *lock_fd, which is -1 where
- * there is no /proc to make it with. False: there is one already. */
-bool tap__ring_writer_alive(const tap_ring *ring);
-bool tap__ring_take_lock(const tap_ring *ring, int *lock_fd);
+/* Who works on a ring says so by a lock on one byte of its file. Such a lock belongs to a process: it ends with it, forked
+ * children do not inherit it, and neither asking nor taking needs a descriptor, /proc or a number of a process. So
+ * both can tell that the other is gone when the program has no descriptors left, and across PID namespaces. */
+typedef enum tap_ring_party { TAP_RING_WRITER = 0, TAP_RING_PRODUCER = 1 } tap_ring_party;
+/* False: another process is that party already. */
+bool tap__ring_take_lock(const tap_ring *ring, tap_ring_party party);
+void tap__ring_give_lock(const tap_ring *ring, tap_ring_party party);
+/* Is another process that party? True also where it cannot be told. */
+bool tap__ring_is_locked(const tap_ring *ring, tap_ring_party party);
 
 /* Start time of a process in clock ticks since boot; 0 when it is not there. */
 uint64_t tap__process_start(int pid);

@@ -14,7 +14,10 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB (1u << 20)
 
@@ -357,13 +360,38 @@ static void one_writer_at_a_time(void **state)
 {
     (void)state;
     tap_ring ring = make_ring(NULL, MIB);
-    int first, second;
-    assert_false(tap__ring_writer_alive(&ring));
-    assert_true(tap__ring_take_lock(&ring, &first));
-    assert_true(tap__ring_writer_alive(&ring));
-    assert_false(tap__ring_take_lock(&ring, &second));
-    close(first);
-    assert_false(tap__ring_writer_alive(&ring));
+    int go[2];
+    char byte;
+    assert_false(tap__ring_is_locked(&ring, TAP_RING_WRITER));
+    assert_int_equal(pipe(go), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        bool took = tap__ring_take_lock(&ring, TAP_RING_WRITER);
+        if (write(go[1], took ? "y" : "n", 1) == 1)
+            pause();
+        _exit(0);
+    }
+    assert_int_equal(read(go[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    struct rlimit none, before; /* nothing of this needs a descriptor */
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){3, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_true(tap__ring_is_locked(&ring, TAP_RING_WRITER));
+    assert_false(tap__ring_is_locked(&ring, TAP_RING_PRODUCER));
+    assert_false(tap__ring_take_lock(&ring, TAP_RING_WRITER));
+    assert_true(tap__ring_take_lock(&ring, TAP_RING_PRODUCER));
+    if (fork() == 0) /* a child of the producer is not the producer */
+        _exit(tap__ring_is_locked(&ring, TAP_RING_PRODUCER) ? 0 : 1);
+    int status;
+    assert_true(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    kill(writer, SIGKILL);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_false(tap__ring_is_locked(&ring, TAP_RING_WRITER));
+    assert_true(tap__ring_take_lock(&ring, TAP_RING_WRITER));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(go[0]);
+    close(go[1]);
     tap__ring_close(&ring);
 }
 
