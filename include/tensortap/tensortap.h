@@ -604,6 +604,15 @@ TAP_API tap_status tap_file_write(const char *path, const char *format, const ta
  * reader sees all of a small one or nothing. */
 TAP_API tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err);
 
+/* ----------------------------------------------------------------------------------------------------------- CUDA */
+
+/* Does a CUDA graph capture what is launched on this stream (a CUstream or cudaStream_t; NULL: the legacy one)? Copying
+ * from it or waiting for it would end the capture. No where there is no driver. */
+TAP_API bool tap_cuda_is_capturing(void *stream);
+/* cuThreadExchangeStreamCaptureMode: 2 lets this thread copy and wait beside captures of other threads. Returns what it was;
+ * mode itself where there is no driver. */
+TAP_API int tap_cuda_capture_mode(int mode);
+
 /* ------------------------------------------------------------------------------------------ the process's recorder */
 
 /* The one process-wide slot that language bindings and framework taps share. Neither call opens or closes. */

@@ -274,20 +274,13 @@ static PyObject *lose_value(recorder *self, const char *name, const tap_save_inf
     PyObject *why = value ? PyObject_Str(value) : NULL, *owner = NULL;
     const char *text = why ? text_of(why, &owner) : NULL;
     PyErr_Clear();
-    static bool told;
-    char message[600];
-    if (!told) {
-        snprintf(message, sizeof message, "%.200s could not be read and is not recorded: %.300s", name, text ? text : "");
-        core_say(message);
-    }
-    told = true;
+    tap_value lost = {.type = TAP_VALUE_LOST, .bytes = text ? text : "its framework gave no reason"};
+    tap_save_value(self->rec, name, &lost, info);
     Py_XDECREF(owner);
     Py_XDECREF(why);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    static const int64_t shape[1] = {1};
-    tap_save(self->rec, name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, info);
     Py_RETURN_NONE;
 }
 

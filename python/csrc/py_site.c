@@ -372,10 +372,14 @@ static void save_site(tap_recorder *rec, const tap_graph_site *site, const tap_v
     save_any(rec, site, leaves, &info, false);
 }
 
-void graph_site_lose(tap_recorder *rec, const tap_graph_site *site)
+void graph_site_lose(const tap_graph_site *site, const char *why)
 {
-    static const int64_t shape[1] = {1};
-    tap_save(rec, site->name, &(tap_tensor){.dtype = TAP_U8, .ndim = 1, .shape = shape}, &site->info);
+    uint64_t serial;
+    tap_recorder *rec = site ? sink_enter(site->sink, &serial) : NULL;
+    if (rec)
+        tap_save_value(rec, site->name, &(tap_value){.type = TAP_VALUE_LOST, .bytes = why}, &site->info);
+    if (site)
+        sink_leave(site->sink);
 }
 
 static void announce(tap_recorder *rec, const tap_graph_site *site, const tap_value *leaves, const tap_saved *saved)

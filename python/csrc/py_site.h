@@ -32,7 +32,7 @@ void graph_site_run_gradient(const tap_graph_site *site, const tap_value *value,
  * numbers and announces the gradient only where the site says so. */
 void graph_site_run_leaf(const tap_graph_site *site, const tap_value *value, const int64_t *given, int64_t *numbers);
 /* A value that could not be read: verify lists it. */
-void graph_site_lose(tap_recorder *rec, const tap_graph_site *site);
+void graph_site_lose(const tap_graph_site *site, const char *why);
 /* How many gradients a save of the site announces. */
 size_t graph_site_gradients(const tap_graph_site *site);
 /* No gradient is going to come any more for what was announced and did not come. */

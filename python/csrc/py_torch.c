@@ -23,7 +23,8 @@ typedef uint64_t slot;   /* an argument or result on the dispatcher's stack */
 typedef int32_t failed;  /* what the shim's functions return */
 typedef void (*kernel)(slot *stack, uint64_t inputs, uint64_t outputs);
 
-enum { MAX_LEAVES = 4096, DEVICE_CPU = 0, TICKET_BUCKETS = 256, OWN_TICKET = TICKET + 1 };
+enum { MAX_LEAVES = 4096, DEVICE_CPU = 0, DEVICE_CUDA = 1, TICKET_BUCKETS = 256, OWN_TICKET = TICKET + 1 };
+enum { RELAXED = 2 }; /* the capture mode in which a thread may copy beside other threads' captures */
 
 /* Everything taken from libtorch. X(result, name, parameters) */
 #define SHIM(X)                                                                                                      \
@@ -59,6 +60,7 @@ static struct {
 #define X(result, name, parameters) result(*name) parameters;
     SHIM(X)
 #undef X
+    failed (*cuda_stream)(int32_t device, void **out); /* the current one; NULL: not a torch for CUDA */
     int (*graph_task)(void); /* number of the backward pass this thread works for, -1: none; may be NULL */
     bool (*grad_enabled)(void); /* may be NULL */
     /* a tensor over memory of ours, which tells when it goes; may be NULL */
@@ -96,6 +98,28 @@ static const char *device_name(int32_t type, int32_t index, char *room, size_t s
     return room;
 }
 
+/* Does a CUDA graph capture what runs on a device's current stream? */
+static bool is_capturing(int32_t device)
+{
+    void *stream = NULL;
+    if (torch.cuda_stream && torch.cuda_stream(device, &stream))
+        return false;
+    return tap_cuda_is_capturing(stream);
+}
+
+static const char CAPTURED[] = "it is part of a captured CUDA graph, whose replays are not recorded";
+
+/* One of the values has no content yet and must not be touched. */
+static bool any_captured(const handle *tensors, size_t count)
+{
+    int32_t type = DEVICE_CPU, device = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!torch.aoti_torch_get_device_type(tensors[i], &type) && type == DEVICE_CUDA &&
+            !torch.aoti_torch_get_device_index(tensors[i], &device) && is_capturing(device))
+            return true;
+    return false;
+}
+
 /* A value on another device, copied by torch itself. */
 static handle copy_to_cpu(handle tensor, int64_t ndim, const int64_t *sizes, int32_t dtype)
 {
@@ -107,7 +131,10 @@ static handle copy_to_cpu(handle tensor, int64_t ndim, const int64_t *sizes, int
     handle copy = NULL;
     if (torch.aoti_torch_empty_strided(ndim, sizes, strides, dtype, DEVICE_CPU, 0, &copy))
         return NULL;
-    if (torch.aoti_torch_copy_(copy, tensor, 0)) {
+    int mode = tap_cuda_capture_mode(RELAXED);
+    failed refused = torch.aoti_torch_copy_(copy, tensor, 0);
+    tap_cuda_capture_mode(mode);
+    if (refused) {
         torch.aoti_torch_delete_tensor_object(copy);
         return NULL;
     }
@@ -287,16 +314,12 @@ static void lose_value(const tap_graph_site *site)
                  graph_site_name(site), text ? text : "no reason was given");
         core_say(message);
     }
+    graph_site_lose(site, text ? text : "no reason was given");
     Py_XDECREF(owner);
     Py_XDECREF(why);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(trace);
-    uint64_t serial;
-    tap_recorder *rec = sink_enter(NULL, &serial);
-    if (rec && site)
-        graph_site_lose(rec, site);
-    sink_leave(NULL);
 }
 
 /* What an operator does with tensors of Python. given: the numbers of a ticket whose gradient is in the list, or NULL.
@@ -373,7 +396,9 @@ static void kernel_tap(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40] = "";
-    if (sink_is_open(NULL) && is_wanted(&x.tensor, 1, site)) {
+    if (sink_is_open(NULL) && any_captured(&x.tensor, 1)) {
+        graph_site_lose(site, tap_text(CAPTURED));
+    } else if (sink_is_open(NULL) && is_wanted(&x.tensor, 1, site)) {
         if (view_tensor(&x, device, sizeof device))
             save_leaves(site, &x.value, 1, (int64_t)stack[2], device[0] ? device : NULL, NULL);
         else
@@ -414,7 +439,9 @@ static void save_list(handle list, const tap_graph_site *site, int64_t flags, in
         tensors = calloc(count + 1, sizeof *tensors);
     for (slot item; tensors && got < count && !torch.torch_list_get_item(list, got, &item); got++)
         tensors[got] = (handle)item;
-    if (tensors && got == count && is_wanted(tensors, count, site))
+    if (tensors && got == count && any_captured(tensors, count))
+        graph_site_lose(site, tap_text(CAPTURED));
+    else if (tensors && got == count && is_wanted(tensors, count, site))
         save_handles(tensors, count, site, flags, numbers);
     for (size_t i = 0; i < got; i++)
         torch.aoti_torch_delete_tensor_object(tensors[i]);
@@ -470,7 +497,9 @@ static void kernel_grad(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf g = {.tensor = (handle)stack[0]}, numbers = {.tensor = (handle)stack[1]};
     const tap_graph_site *site = read_site((handle)stack[2]);
     char device[40] = "", unused[40];
-    if (sink_is_open(NULL) && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
+    if (sink_is_open(NULL) && any_captured(&g.tensor, 1)) {
+        graph_site_lose(site, tap_text(CAPTURED));
+    } else if (sink_is_open(NULL) && view_tensor(&numbers, unused, sizeof unused) && numbers.value.tensor.ndim == 1 &&
         numbers.value.tensor.shape[0] == OWN_TICKET) {
         if (view_tensor(&g, device, sizeof device))
             save_gradient(site, &g.value, numbers.value.tensor.data, device[0] ? device : NULL);
@@ -489,7 +518,7 @@ static void kernel_print(slot *stack, uint64_t inputs, uint64_t outputs)
     leaf x = {.tensor = (handle)stack[0]};
     const tap_graph_site *site = read_site((handle)stack[1]);
     char device[40];
-    if (site && view_tensor(&x, device, sizeof device))
+    if (site && !any_captured(&x.tensor, 1) && view_tensor(&x, device, sizeof device))
         core_print_value(graph_site_name(site), &x.value, true);
     leaf_free(&x);
 }
@@ -533,6 +562,9 @@ static const char *find_symbols(void *library)
     /* C++, so it may be gone one day: recomputation is not marked then */
     torch.graph_task = (int (*)(void))dlsym(library, "_ZN5torch8autograd25get_current_graph_task_idEv");
     torch.grad_enabled = (bool (*)(void))dlsym(library, "aoti_torch_grad_mode_is_enabled");
+    void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (cuda)
+        memcpy(&torch.cuda_stream, &(void *){dlsym(cuda, "aoti_torch_get_current_cuda_stream")}, sizeof torch.cuda_stream);
     memcpy(&torch.torch_from_blob, &(void *){dlsym(library, "torch_from_blob")}, sizeof torch.torch_from_blob);
 #define X(result, name, parameters)                                                                                  \
     torch.name = (result(*) parameters)dlsym(library, #name);                                                        \
@@ -650,11 +682,35 @@ static PyObject *show(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* torch_capturing(device) -> str | None: why a value of the device cannot be read: a CUDA graph captures what runs there */
+static PyObject *torch_capturing(PyObject *module, PyObject *device)
+{
+    (void)module;
+    long index = PyLong_AsLong(device);
+    if (index == -1 && PyErr_Occurred())
+        return NULL;
+    if (is_capturing((int32_t)index))
+        return PyUnicode_FromString(tap_text(CAPTURED));
+    Py_RETURN_NONE;
+}
+
+/* capture_mode(mode) -> int: see tap_cuda_capture_mode */
+static PyObject *capture_mode(PyObject *module, PyObject *mode)
+{
+    (void)module;
+    long number = PyLong_AsLong(mode);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    return PyLong_FromLong(tap_cuda_capture_mode((int)number));
+}
+
 static PyMethodDef module_methods[] = {
     {"torch_register", torch_register, METH_O, "torch_register(path) -> str | None: why the operators are not there."},
     {"torch_schemas", torch_schemas, METH_NOARGS, "torch_schemas() -> list[str]"},
     {"torch_op", torch_op, METH_VARARGS, "torch_op(tensors, site, flags, ticket) -> tuple: the kernels, from Python."},
     {"torch_drop", torch_drop, METH_O, "torch_drop(number) -> None: the tensor of a ticket is gone."},
+    {"torch_capturing", torch_capturing, METH_O, "torch_capturing(device) -> str | None: why its values cannot be read."},
+    {"capture_mode", capture_mode, METH_O, "capture_mode(mode) -> int: exchange this thread's capture mode."},
     {"show", show, METH_VARARGS, "show(value, name) -> None: print a tensor."},
     {NULL, NULL, 0, NULL},
 };

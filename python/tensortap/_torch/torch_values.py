@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from .. import _core
 from .._record.values import Simple, Traced, qualified
+
+_RELAXED = 2  # the capture mode in which a thread may copy beside other threads' captures
 
 
 def is_wrapped(x: Any) -> bool:
@@ -40,6 +45,22 @@ def is_traced(x: Any) -> bool:
     return get_proxy_mode() is not None
 
 
+@contextlib.contextmanager
+def _reading(x: Any) -> Iterator[None]:
+    """Around what reads a tensor's numbers: other threads' captures stay whole. Raises where x is part of one itself."""
+    if x.device.type != "cuda":
+        yield
+        return
+    why = _core.torch_capturing(x.device.index or 0)
+    if why is not None:
+        raise RuntimeError(why)
+    before = _core.capture_mode(_RELAXED)
+    try:
+        yield
+    finally:
+        _core.capture_mode(before)
+
+
 def simplify(x: Any) -> Simple:
     """See ``values.simplify``. Raises Traced for a stand-in."""
     if is_traced(x):
@@ -58,12 +79,13 @@ def simplify(x: Any) -> Simple:
         device = None if t.device.type == "cpu" else str(t.device)
         if t.device.type == "meta" or type(t).__name__ == "FakeTensor":
             return tuple(int(n) for n in t.shape), str(t.dtype), name, grad, "meta", placements
-        if t.layout is not torch.strided:
-            return _simple_sparse(t, grad, device)
-        if t.is_quantized:
-            return _simple_quantised(t, grad, device)
-        t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
-        return t, None, name, grad, device, placements
+        with _reading(t):
+            if t.layout is not torch.strided:
+                return _simple_sparse(t, grad, device)
+            if t.is_quantized:
+                return _simple_quantised(t, grad, device)
+            t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
+            return t, None, name, grad, device, placements
 
 
 def _without_operators(simple: Simple) -> Simple:
