@@ -103,8 +103,14 @@ static inline bool ring_try(tap_ring *ring, ring_entry e, tap_ring_range *range)
     }
     tap__meta_write(&meta, entry + 1);
     tap__entry_seal(entry, entry + 1);
-    if (!e.open)
-        tap__ring_commit(range);
+    bool value = !e.type || e.type == TAP_ENTRY_DATA || big;
+    if (e.open)
+        return true;
+    if (value)
+        atomic_fetch_add(&ring->tally->saved, 1);
+    if (e.type == TAP_ENTRY_LOST)
+        atomic_fetch_add(&ring->tally->dropped, e.count);
+    tap__ring_commit(range);
     return true;
 }
 

@@ -24,7 +24,6 @@ static const struct known {
     int layout, asynchronous, fault, kind;
     const char *what;
 } KNOWN[] = {
-    {NATIVE, ANY, FAULT_KILL_BOTH, FIND_SILENT, "native: recover forgets an unknown loss"},
     {NATIVE, ANY, FAULT_NO_FDS, FIND_SILENT, "native: the same without descriptors"},
     {NATIVE, ANY, FAULT_DISK_FULL, FIND_SILENT, "native: losses on a full disk"},
     {NATIVE, ANY, FAULT_SPACE_BACK, FIND_SILENT, "native: losses on a disk that was full"},

@@ -381,6 +381,8 @@ static void session_free(tap_session *session)
     }
     if (session->has_ring)
         tap__ring_close(&session->ring);
+    else
+        tap__tally_unmap(session->tally);
     tap__namer_free(session->namer);
     tap__journal_close(session->journal);
     tap__site_table_free(&session->sites);
@@ -432,6 +434,7 @@ static tap_status session_ring(tap_recorder *rec, tap_session *session, const ta
     if (status != TAP_OK)
         return status;
     session->has_ring = true;
+    session->tally = session->ring.tally;
     tap__ring_take_lock(&session->ring, TAP_RING_PRODUCER);
     if (!o->writer || strcmp(o->writer, "thread") != 0) {
         session->command = tap__writer_find(o->writer);
@@ -474,6 +477,7 @@ static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t c
 
 static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
 {
+    char tally[TAP_TALLY_NAME] = "";
     session->layout = tap__layout_find(rec->options.layout);
     session->child = child;
     TAP_TRY(tap__site_table_init(&session->sites, rec->options.names, err));
@@ -482,6 +486,9 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
         tap_attempt_info info = {.pid = (int32_t)getpid(), .world_size = rec->options.world_size};
         info.started_ns = tap__wall_ns();
         gethostname(info.host, sizeof info.host - 1);
+        if (rec->options.ring != TAP_RING_FILE) /* the file keeps its own counts */
+            tap__tally_name(info.tally);
+        memcpy(tally, info.tally, sizeof tally);
         TAP_TRY(tap__attempt_take(session->dir, rec->options.rank, child, child ? TAP_OPEN_APPEND : rec->options.mode,
                                   &info, &session->files, err));
     }
@@ -489,6 +496,7 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
     if (!config)
         return tap_fail_nomem(err);
     fill_config(config, rec, session);
+    memcpy(config->tally, tally, sizeof tally);
     tap_status status = TAP_OK;
     if (!session->layout->native) {
         tap_layout_options options = tap__layout_options(config);
@@ -500,6 +508,8 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
     bool needs_ring = session->layout->native || session->layout->collect || rec->options.asynchronous;
     if (status == TAP_OK && needs_ring)
         status = session_ring(rec, session, config, child, err);
+    else if (status == TAP_OK && !(session->tally = tap__tally_private()))
+        status = tap_fail_nomem(err);
     tap__free(config);
     return status;
 }
@@ -746,14 +756,14 @@ void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
     tap_session *session = atomic_load(&rec->session);
     if (!session || atomic_load(&rec->generation) != atomic_load(&fork_generation))
         return;
-    out->dropped = atomic_load(&session->dropped);
+    const tap_tally *tally = session->tally;
+    out->saved = atomic_load(&tally->saved);
+    out->saved_bytes = atomic_load(&tally->saved_bytes);
+    out->stats_only = atomic_load(&tally->stats_only);
+    out->dropped = atomic_load(&tally->dropped);
     if (!session->has_ring)
         return;
     tap_ring_header *h = session->ring.header;
-    out->saved = atomic_load(&h->saved);
-    out->saved_bytes = atomic_load(&h->saved_bytes);
-    out->stats_only = atomic_load(&h->stats_only);
-    out->dropped = atomic_load(&h->dropped);
     out->ring_bytes = h->data_bytes;
     out->ring_used = tap__ring_used(&session->ring);
     out->written_bytes = atomic_load(&h->written_bytes);
@@ -772,7 +782,7 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
     tap_status status = TAP_OK;
     if (session->has_ring) {
         tap_ring_header *h = session->ring.header;
-        atomic_fetch_add(&h->filtered, atomic_load(&rec->filtered));
+        atomic_fetch_add(&session->tally->filtered, atomic_load(&rec->filtered));
         atomic_store(&h->closed, 1);
         status = wait_for_writer(rec, session, finish_is_done, 0, -1, err);
         tap__recorder_hear(rec, session);
@@ -781,7 +791,7 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
         if (status == TAP_OK)
             status = sync_status(session, err);
     }
-    uint64_t lost = atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped);
+    uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
                           (unsigned long long)lost, session->dir);

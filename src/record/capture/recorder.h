@@ -25,7 +25,8 @@ typedef struct tap_session {
     _Atomic bool has_thread;
     pthread_t thread;
     _Atomic bool thread_failed;    /* it could not start */
-    _Atomic uint64_t dropped;      /* where there is no ring to count in */
+    tap_tally *tally;              /* the ring's, or where there is none a page of its own */
+    _Atomic uint64_t told;         /* of what was dropped: by LOST entries in the ring */
     _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */
     uint64_t started_ns, start_progress, start_pause_ns; /* of the newest writer; doubles while they die at once */
     _Atomic uint32_t errors_seen;

@@ -47,23 +47,33 @@ typedef struct save_job {
 /* ---------------------------------------------------------------------------------------------------------- losing */
 
 /* A step or a flush writes down what was counted. */
-static void count_lost(const save_job *job, tap_reason reason)
+static void count_dropped(const save_job *job)
 {
-    tap_ring_header *h = job->session->ring.header;
-    atomic_fetch_add_explicit(h ? &h->dropped : &job->session->dropped, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->session->tally->dropped, 1, memory_order_relaxed);
+}
+
+/* To be told by a LOST entry, or the journal, later. */
+static void count_untold(const save_job *job, tap_reason reason)
+{
     atomic_store_explicit(&job->site->lost_reason, (uint32_t)reason, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost_bytes, job->payload, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost, 1, memory_order_relaxed);
 }
 
-static tap_status lose(save_job *job, tap_reason reason)
+static tap_status tell_lost(save_job *job, tap_reason reason)
 {
-    count_lost(job, reason);
     tap_error err;
     tap_fail(&err, TAP_E_LOST, "%.200s was not recorded: %s; later ones are only counted, run: tensortap verify %s",
              job->site->name, tap__reason_text(reason), job->session->dir);
     tap__recorder_tell(job->rec, TAP_TOLD_DROP, &err);
     return TAP_E_LOST;
+}
+
+static tap_status lose(save_job *job, tap_reason reason)
+{
+    count_dropped(job);
+    count_untold(job, reason);
+    return tell_lost(job, reason);
 }
 
 /* --------------------------------------------------------------------------------------------- room in the ring */
@@ -125,13 +135,23 @@ static bool make_room(save_job *job, uint64_t head, bool page, tap_ring_range *r
     }
 }
 
-static void count_saved(const save_job *job, uint64_t bytes)
+static bool is_announcement(const save_job *job)
 {
-    tap_ring_header *h = job->session->ring.header;
-    atomic_fetch_add_explicit(&h->saved, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&h->saved_bytes, bytes, memory_order_relaxed);
+    return job->leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE);
+}
+
+/* Before the entry is committed: see tally.h. */
+static void count_saved(const save_job *job)
+{
+    atomic_fetch_add_explicit(&job->session->tally->saved, 1, memory_order_relaxed);
+}
+
+static void count_kept(const save_job *job, uint64_t bytes)
+{
+    tap_tally *tally = job->session->tally;
+    atomic_fetch_add_explicit(&tally->saved_bytes, bytes, memory_order_relaxed);
     if (job->state == TAP_RECORD_STATS_ONLY)
-        atomic_fetch_add_explicit(&h->stats_only, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&tally->stats_only, 1, memory_order_relaxed);
 }
 
 static void wake_when_due(tap_ring *ring)
@@ -261,25 +281,6 @@ static void finish_entry(save_job *job, tap_ring_range *range, tap_entry *entry)
     wake_when_due(&s->ring);
 }
 
-/* The checksum of a tensor too large to travel through the ring; a strided one in blocks. */
-static uint64_t tensor_sum(tap_checksum kind, const tap_tensor *tensor)
-{
-    tap_pass pass;
-    uint64_t sum = 0;
-    if (tap__pass_begin(&pass, tensor, 0, NULL) != TAP_OK)
-        return 0;
-    if (tap_tensor_is_contiguous(tensor))
-        return tap__checksum_add(kind, 0, tensor->data, (size_t)pass.bytes);
-    char block[TAP_PASS_UNIT];
-    for (uint64_t left = pass.bytes; left;) {
-        uint64_t take = left < sizeof block ? left : sizeof block;
-        tap__pass_next(&pass, block, take);
-        sum = tap__checksum_add(kind, sum, block, (size_t)take);
-        left -= take;
-    }
-    return sum;
-}
-
 /* A leaf whose payload fits the ring at once, or that has none. */
 static tap_status save_whole(save_job *job)
 {
@@ -312,11 +313,13 @@ static tap_status save_whole(save_job *job)
     }
     if (!job->payload && job->rec->options.checksum && job->leaf.tensor && job->leaf.tensor->data) {
         entry->has |= TAP_HAS_CRC;
-        entry->crc = tensor_sum((tap_checksum)job->rec->options.checksum, job->leaf.tensor);
+        entry->crc = tap__checksum_tensor((tap_checksum)job->rec->options.checksum, job->leaf.tensor);
     }
+    if (job->type == TAP_ENTRY_DATA && !is_announcement(job))
+        count_saved(job);
     finish_entry(job, &range, entry);
     if (job->type == TAP_ENTRY_DATA)
-        count_saved(job, job->payload);
+        count_kept(job, job->payload);
     return wanted_payload && !job->payload && job->state == TAP_RECORD_STATS_ONLY ? TAP_E_LOST : TAP_OK;
 }
 
@@ -370,8 +373,12 @@ static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uin
     }
     bool room = make_room(&trailer, sizeof(tap_entry) + meta_bytes, false, &range, &payload_at);
     tap__ring_give_slot(&job->session->ring, slot);
-    if (!room)
-        return lose(job, TAP_REASON_RING_FULL); /* the reader sees a BIG entry without a trailer: torn */
+    if (!room) { /* the reader sees a BIG entry without a trailer: torn */
+        atomic_fetch_add_explicit(&job->session->tally->lost, 1, memory_order_relaxed);
+        trailer.state = TAP_RECORD_STATS_ONLY;
+        count_kept(&trailer, 0);
+        return tell_lost(job, TAP_REASON_RING_FULL);
+    }
     tap_entry *entry = (tap_entry *)(void *)range.data;
     range.desc->slot = (uint32_t)slot;
     start_entry(&trailer, entry, &meta, meta_bytes);
@@ -385,7 +392,7 @@ static tap_status send_trailer(save_job *job, tap_pass *pass, unsigned what, uin
         entry->has &= (uint16_t)~TAP_HAS_HASH;
     look_for_bad(job, entry);
     finish_entry(&trailer, &range, entry);
-    count_saved(&trailer, complete ? total : 0);
+    count_kept(&trailer, complete ? total : 0);
     return complete ? TAP_OK : TAP_E_LOST;
 }
 
@@ -418,6 +425,7 @@ static tap_status save_big(save_job *job)
     entry->payload_offset = payload_at;
     entry->payload_bytes = total;
     entry->length = payload_at + tap__round_up(total, TAP_PAGE);
+    count_saved(job);
     finish_entry(job, &range, entry);
 
     tap_pass pass;
@@ -437,11 +445,6 @@ static tap_status save_big(save_job *job)
 }
 
 /* ----------------------------------------------------------------------------------------- layouts of other tools */
-
-static bool is_announcement(const save_job *job)
-{
-    return job->leaf.flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE);
-}
 
 /* Names the leaf's file (its slot too, which keeps the name) and, unless the writer is to do it, writes it. tensors: all
  * that go into the one file. */
@@ -503,8 +506,9 @@ static __attribute__((noinline)) tap_status refuse_leaf(save_job *job, const cha
     job->leaf.value_type = TAP_VALUE_NONE;
     job->payload = 0;
     job->reason = TAP_REASON_BAD_VALUE;
+    count_dropped(job);
     if (!job->session->layout->native) {
-        count_lost(job, TAP_REASON_BAD_VALUE);
+        count_untold(job, TAP_REASON_BAD_VALUE);
         return TAP_E_INVALID;
     }
     job->type = TAP_ENTRY_LOST;
@@ -512,11 +516,10 @@ static __attribute__((noinline)) tap_status refuse_leaf(save_job *job, const cha
     job->count = 1;
     job->type_name = why;
     if (save_whole(job) != TAP_OK) {
-        count_lost(job, TAP_REASON_BAD_VALUE);
+        count_untold(job, TAP_REASON_BAD_VALUE);
         return TAP_E_INVALID;
     }
-    atomic_fetch_add_explicit(&job->session->ring.header->dropped, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&job->session->ring.header->named, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->session->told, 1, memory_order_relaxed);
     return TAP_E_INVALID;
 }
 
@@ -569,8 +572,7 @@ static bool job_begin(save_job *job, tap_recorder *rec, const char *name, const 
     job->site = tap__site_table_find(&job->session->sites, name ? name : "");
     *status = TAP_E_NOMEM;
     if (!job->site) {
-        tap_ring_header *h = job->session->ring.header;
-        atomic_fetch_add_explicit(h ? &h->dropped : &job->session->dropped, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&job->session->tally->dropped, 1, memory_order_relaxed);
         return false;
     }
     *status = TAP_OK;
@@ -847,7 +849,7 @@ static void tell_loss(void *user, tap_site *site)
     job.count = lost;
     job.lost_bytes = atomic_exchange(&site->lost_bytes, 0);
     if (save_whole(&job) == TAP_OK) {
-        atomic_fetch_add(&walk->session->ring.header->named, lost);
+        atomic_fetch_add(&walk->session->told, lost);
     } else { /* told another time */
         atomic_fetch_add(&site->lost_bytes, job.lost_bytes);
         atomic_fetch_add(&site->lost, lost);
@@ -882,11 +884,11 @@ static void journal_losses(tap_recorder *rec, tap_session *session)
 
 void tap__save_losses(tap_recorder *rec, tap_session *session)
 {
-    uint64_t dropped = atomic_load(session->has_ring ? &session->ring.header->dropped : &session->dropped);
-    if (!dropped)
+    uint64_t dropped = atomic_load(&session->tally->dropped);
+    if (dropped == atomic_load(&session->told))
         return;
     if (!session->layout->native)
         journal_losses(rec, session);
-    else if (dropped != atomic_load(&session->ring.header->named))
+    else
         tap__site_table_each(&session->sites, tell_loss, &(loss_walk){rec, session});
 }

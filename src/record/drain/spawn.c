@@ -89,9 +89,10 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, all;
-    char number[16];
+    char number[16], tally[16];
     snprintf(number, sizeof number, "%d", ring->fd);
-    char *argv[] = {(char *)(uintptr_t)"tensortap", (char *)(uintptr_t)"__writer", number, NULL};
+    snprintf(tally, sizeof tally, "%d", ring->tally_fd);
+    char *argv[] = {(char *)(uintptr_t)"tensortap", (char *)(uintptr_t)"__writer", number, tally, NULL};
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attr);
     sigemptyset(&none);
@@ -101,11 +102,13 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     /* a program that has used all its descriptors up starts a writer too: a command needs some to load its libraries */
     for (int fd = 3; fd < 3 + FREED; fd++)
-        if (fd != ring->fd)
+        if (fd != ring->fd && fd != ring->tally_fd)
             posix_spawn_file_actions_addclose(&files, fd);
     for (int fd = 0; fd < 3; fd++)
         posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&files, ring->fd, ring->fd); /* inherited although it is close-on-exec */
+    if (ring->tally_fd >= 0)
+        posix_spawn_file_actions_adddup2(&files, ring->tally_fd, ring->tally_fd);
     pid_t pid;
     int failed = posix_spawn(&pid, command, &files, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&files);
@@ -127,18 +130,26 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
 
 /* --------------------------------------------------------------------------------------------- in the writer */
 
-static void close_all_but(int keep)
+static bool close_between(int first, int last)
 {
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, keep + 1, ~0u, 0) == 0 && (keep <= 3 || syscall(SYS_close_range, 3, keep - 1, 0) == 0))
-        return;
+    return first > last || syscall(SYS_close_range, first, last, 0) == 0;
+#else
+    return false;
 #endif
+}
+
+static void close_all_but(int keep, int also)
+{
+    int low = keep < also ? keep : also, high = keep < also ? also : keep;
+    if (close_between(3, low - 1) && close_between((low < 3 ? 2 : low) + 1, high - 1) && close_between(high + 1, INT_MAX))
+        return;
     DIR *dir = opendir("/proc/self/fd");
     if (!dir)
         return;
     for (struct dirent *item; (item = readdir(dir));) {
         int fd = atoi(item->d_name);
-        if (fd > 2 && fd != keep && fd != dirfd(dir))
+        if (fd > 2 && fd != keep && fd != also && fd != dirfd(dir))
             close(fd);
     }
     closedir(dir);
@@ -178,9 +189,9 @@ static void reset_affinity(void)
     sched_setaffinity(0, sizeof all, &all);
 }
 
-int tap__writer_main(int ring_fd)
+int tap__writer_main(int ring_fd, int tally_fd)
 {
-    close_all_but(ring_fd);
+    close_all_but(ring_fd, tally_fd);
     setsid();
     set_signals();
     raise_limits();
@@ -194,6 +205,8 @@ int tap__writer_main(int ring_fd)
         _exit(0);
     tap_ring ring;
     if (tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
+        return 1;
+    if (tally_fd >= 0 && !tap__ring_open_tally(&ring, tally_fd))
         return 1;
     if (!tap__ring_take_lock(&ring, TAP_RING_WRITER))
         return 0; /* another writer is at work */

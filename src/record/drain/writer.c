@@ -126,7 +126,7 @@ static void drain_dead(writer *w)
             break;
         if (head_pos - pos > w->ring->mask + 1 || head - seq > w->ring->desc_mask + 1) {
             tap__ring_report(w->ring, tap_text("the ring is damaged: what was in it is lost"));
-            atomic_fetch_add(&w->h->dropped, 1);
+            atomic_fetch_add(&w->ring->tally->lost, 1);
             break;
         }
         const tap_ring_desc *own = tap__ring_desc(w->ring, seq);

@@ -13,7 +13,7 @@ typedef enum tap_writer_mode {
 /* Drains the ring until its producer ends, then finishes the files. The caller holds the ring's writer lock. */
 tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err);
 
-/* Starts `command __writer FD` detached from this process: own session, no descriptors of ours, default signals. */
+/* Starts `command __writer RING TALLY` detached from this process: own session, no descriptors of ours, default signals. */
 tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_error *err);
 /* Path of the tensortap command: `given`, TENSORTAP_WRITER, beside this library, PATH. tap__free by the caller; NULL. */
 char *tap__writer_find(const char *given);

@@ -1,6 +1,9 @@
 /* checksum.c - see checksum.h. */
 #include "record/layouts/checksum.h"
 
+#include "tensor/pass.h"
+#include "tensor/walk.h"
+
 #include <inttypes.h>
 #include <libdeflate.h>
 #include <stdio.h>
@@ -31,4 +34,23 @@ void tap__checksum_show(tap_checksum kind, uint64_t sum, char *out)
         snprintf(out, 24, "0x%016" PRIx64, sum);
     else
         snprintf(out, 24, "%08" PRIx64, sum);
+}
+
+/* A strided tensor in blocks. */
+uint64_t tap__checksum_tensor(tap_checksum kind, const tap_tensor *tensor)
+{
+    tap_pass pass;
+    uint64_t sum = 0;
+    if (tap__pass_begin(&pass, tensor, 0, NULL) != TAP_OK)
+        return 0;
+    if (tap_tensor_is_contiguous(tensor))
+        return tap__checksum_add(kind, 0, tensor->data, (size_t)pass.bytes);
+    char block[TAP_PASS_UNIT];
+    for (uint64_t left = pass.bytes; left;) {
+        uint64_t take = left < sizeof block ? left : sizeof block;
+        tap__pass_next(&pass, block, take);
+        sum = tap__checksum_add(kind, sum, block, (size_t)take);
+        left -= take;
+    }
+    return sum;
 }

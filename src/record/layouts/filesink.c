@@ -35,7 +35,7 @@ static filesink *of(tap_sink *sink)
 
 static void lost(filesink *files, const tap_entry *entry, const tap_meta *meta, const tap_error *err)
 {
-    atomic_fetch_add(&files->sink.ring->header->dropped, 1);
+    atomic_fetch_add(&files->sink.ring->tally->lost, 1);
     tap__ring_report(files->sink.ring, err->message);
     char who[64];
     snprintf(who, sizeof who, "rank%d.writer%d", files->options.rank, files->options.pid);
@@ -185,7 +185,7 @@ static void files_take(tap_sink *sink, const tap_ring_desc *desc)
             lost(files, entry, &meta, &err);
     }
     if (!sane) {
-        atomic_fetch_add(&sink->ring->header->dropped, 1);
+        atomic_fetch_add(&sink->ring->tally->lost, 1);
         tap__ring_report(sink->ring, tap_text("a value is lost: the program wrote over the ring"));
     }
     bool step = sane && entry->type == TAP_ENTRY_STEP;

@@ -89,6 +89,7 @@ static const field FIELDS[] = {
     FIELD(pid, 'i'), FIELD(world_size, 'i'), FIELD(host, 's'), FIELD(job, 's'), FIELD(started_ns, 'n'),
     FIELD(ended_ns, 'n'), FIELD(ended, 's'), FIELD(entries, 'n'), FIELD(records, 'n'), FIELD(bytes, 'n'),
     FIELD(filtered, 'n'), FIELD(stats_only, 'n'), FIELD(dropped, 'n'), FIELD(torn, 'n'), FIELD(not_named, 'n'),
+    FIELD(unknown, 'b'), FIELD(tally, 's'),
     FIELD(first_segment, 'u'), FIELD(segments, 'u'), FIELD(indexed, 'b'),
 };
 #undef FIELD
@@ -530,7 +531,7 @@ bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info
     if (live)
         return true;
     char *path = tap__attempt_path(files, ".json");
-    live = is_locked(path) || (count == 0 && just_taken(info));
+    live = is_locked(path) || (count == 0 && just_taken(info)) || tap__tally_in_use(info->tally);
     tap__free(path);
     return live;
 }
@@ -585,6 +586,13 @@ static tap_status delete_ours(const char *dir, bool descriptions, bool children,
     return status;
 }
 
+static void drop_tally(const tap_attempt_files *files)
+{
+    tap_attempt_info info;
+    if (tap__attempt_read(files, &info, NULL) == TAP_OK)
+        tap__tally_remove(info.tally);
+}
+
 static tap_status replace(const tap_attempt_list *list, const char *rank_dir, tap_error *err)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -596,6 +604,8 @@ static tap_status replace(const tap_attempt_list *list, const char *rank_dir, ta
                             "to end or choose another directory",
                             rank_dir, list->items[i].attempt, info.pid, info.host);
     }
+    for (size_t i = 0; i < list->count; i++)
+        drop_tally(&list->items[i]);
     TAP_TRY(delete_ours(rank_dir, false, true, err));
     return delete_ours(rank_dir, true, true, err);
 }
@@ -748,6 +758,7 @@ void tap__attempt_give_back(const tap_attempt_files *files)
         }
         tap__free(segments);
     }
+    drop_tally(files);
     for (size_t i = 0; i < SUFFIX_COUNT; i++)
         if (strcmp(SUFFIXES[i], ".json") != 0)
             drop(files, SUFFIXES[i]);

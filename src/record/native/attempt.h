@@ -14,6 +14,7 @@
 #define TAP_RECORD_ATTEMPT_H
 
 #include "record/ring/entry.h"
+#include "record/ring/tally.h"
 
 typedef struct tap_attempt_files {
     char *dir;             /* <dir>/rank<R> or <dir>/rank<R>/child<pid>; owned */
@@ -35,7 +36,9 @@ typedef struct tap_attempt_info {
     uint64_t entries;        /* seq of the last entry + 1 */
     uint64_t records, bytes; /* DATA and BIG entries; payload bytes */
     uint64_t filtered, stats_only, dropped, torn;
-    uint64_t not_named;      /* dropped saves that no LOST entry names */
+    uint64_t not_named;      /* saves that are neither there nor named as lost */
+    bool unknown;            /* how many of those there are is not known: whoever knew was killed */
+    char tally[TAP_TALLY_NAME]; /* the page that knows it while the attempt has no end; "" when there is none */
     uint32_t first_segment, segments;  /* files first_segment .. first_segment + segments - 1 exist */
     bool indexed;            /* the .sqlite file is complete */
 } tap_attempt_info;
@@ -73,7 +76,8 @@ bool tap__name_number(const char *name, const char *prefix, int32_t *number, con
 
 /* Is a writer at work on it? The writer holds an exclusive flock on its newest segment (or on the .json before there is
  * one) and takes the next one's before it lets go; asking takes a shared lock for a moment, so the writer waits for
- * its lock rather than trying. An attempt without segments counts as live for its first seconds. */
+ * its lock rather than trying. An attempt without segments counts as live for its first seconds, and one whose program
+ * lives without a writer until it has another. */
 bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info *info);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/ring/ring.h"
 #include "record/native/segment.h"
 
 #include <errno.h>
@@ -272,6 +273,16 @@ static tap_status advance(tap_scan *scan, uint32_t from, bool first, tap_error *
     return TAP_OK;
 }
 
+static bool read_tally(const tap_attempt_files *files, const tap_attempt_info *info, tap_tally *tally)
+{
+    if (info->tally[0])
+        return tap__tally_read(info->tally, tally);
+    char *path = tap__attempt_path(files, ".ring");
+    bool found = path && tap__ring_read_tally(path, tally);
+    tap__free(path);
+    return found;
+}
+
 tap_status tap__scan_open(tap_scan *scan, const tap_attempt_files *files, const tap_attempt_info *info, tap_error *err)
 {
     (void)err;
@@ -280,6 +291,12 @@ tap_status tap__scan_open(tap_scan *scan, const tap_attempt_files *files, const 
         scan->segment = info->first_segment;
         if (info->ended[0] && info->segments)
             scan->end_segment = info->first_segment + info->segments;
+    }
+    tap_tally tally;
+    if (info && !info->ended[0] && read_tally(files, info, &tally)) {
+        scan->counted = true;
+        scan->tally_seq = tap__tally_marked(&tally).seq;
+        scan->missing = tap__tally_missing(&tally, 0);
     }
     return TAP_OK;
 }
@@ -332,6 +349,10 @@ static tap_status leave_segment(tap_scan *scan, tap_error *err)
 static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
 {
     *offset = scan->offset;
+    if (scan->counted && entry->seq >= scan->tally_seq) {
+        uint64_t saves = tap__entry_accounts(entry);
+        scan->missing -= saves < scan->missing ? saves : scan->missing;
+    }
     if (entry->type != TAP_ENTRY_SKIP || entry->count) { /* one without a count only fills the file */
         uint64_t gap = entry->seq - scan->next_seq;
         scan->gap_entries = scan->any_start || gap < entry->absent ? 0 : gap - entry->absent;
@@ -342,6 +363,8 @@ static void take(tap_scan *scan, const tap_entry *entry, uint64_t *offset)
     uint64_t end = scan->offset + entry->length;
     scan->offset = end < scan->file_bytes || scan->growing ? end : scan->file_bytes;
     scan->ended = entry->type == TAP_ENTRY_END;
+    if (scan->ended)
+        scan->missing = entry->count;
 }
 
 static tap_status next_in_segment(tap_scan *scan, const tap_entry **entry, uint64_t *offset, bool *cut, tap_error *err)

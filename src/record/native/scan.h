@@ -15,6 +15,8 @@ typedef struct tap_scan {
     bool growing;                  /* a writer may add: an entry whose payload is cut is not there yet. Set by the
                                     * caller; cleared, the scan goes on and gives such an entry as cut */
     bool ended;                    /* an END entry was seen */
+    bool counted;                  /* there is no end, but a tally is left */
+    uint64_t missing;              /* saves that returned and are in no file: by the END, or by the tally so far */
     uint64_t skipped_bytes;        /* that were not readable as entries, in all */
     bool segment_missing;          /* a segment between the first and the last is not there */
 
@@ -28,6 +30,7 @@ typedef struct tap_scan {
     bool bad_header;               /* the segment's own header is damaged or of another attempt */
 
     bool opened;                   /* private from here */
+    uint64_t tally_seq;            /* the tally has accounted for what lies before */
     bool any_start;                /* nothing says which seq comes first */
     uint64_t first_seq;            /* of the segment */
     uint8_t *window;

@@ -30,8 +30,7 @@ typedef struct seglog {
     tap_segment extents[TAP_RING_BIG_SLOTS]; /* open for pieces of large tensors */
     tap_index *index;            /* NULL: given up or inherited; built from the segments at the end */
     tap_journal *journal;
-    uint64_t journaled;          /* saves that the journal names, and its file not yet, */
-    uint64_t journaled_dropped;  /* of which the ring knows as dropped */
+    uint64_t journaled;          /* saves that the journal names, and its file not yet */
     uint64_t span_pos;           /* entries from here to at.tail_pos wait to be written */
     uint64_t span_seq;
     int64_t newest_step;
@@ -118,7 +117,7 @@ static tap_status segment_start(seglog *log, uint32_t number, uint64_t pos, uint
 /* Brings attempt<A>.json up to date; ended "" while it goes on. */
 static void write_info(seglog *log, const char *ended, bool indexed)
 {
-    tap_ring_header *h = log->sink.ring->header;
+    tap_tally *tally = log->sink.ring->tally;
     tap_attempt_info info;
     tap_error err;
     if (tap__attempt_read(&log->files, &info, NULL) != TAP_OK) {
@@ -131,17 +130,20 @@ static void write_info(seglog *log, const char *ended, bool indexed)
     info.entries = log->at.tail_seq - log->at.absent;
     info.records = log->at.records;
     info.bytes = log->at.bytes;
-    info.filtered = atomic_load(&h->filtered);
+    info.filtered = atomic_load(&tally->filtered);
     info.stats_only = log->at.stats_only;
-    info.dropped = atomic_load(&h->dropped);
-    uint64_t named = atomic_load(&h->named);
-    info.not_named = info.dropped > named ? info.dropped - named : 0;
+    info.dropped = atomic_load(&tally->dropped) + atomic_load(&tally->lost);
+    info.not_named = *ended ? tap__tally_missing(tally, 0) : 0;
+    if (*ended)
+        info.tally[0] = 0;
     info.torn = log->at.torn;
     info.first_segment = log->at.first_segment;
     info.segments = log->at.segment + 1 - log->at.first_segment;
     info.indexed = indexed;
     if (tap__attempt_write(&log->files, &info, &err) != TAP_OK)
         tap__ring_report(log->sink.ring, err.message);
+    else if (*ended)
+        tap__tally_remove(config(log)->tally);
 }
 
 /* Deletes the segments of all but the last `last` steps. Only steps with records count: a recording that was frozen or
@@ -156,6 +158,7 @@ static void segments_expire(seglog *log)
     log->at.first_segment = first;
     if (first != old)
         write_info(log, "", false); /* before they go: a missing segment is a loss, an expired one is not */
+    tap__tally_account(log->sink.ring->tally, log->at.tail_seq, log->at.accounted);
     for (uint32_t s = old; s < first; s++) {
         char *path = tap__segment_path(&log->files, s);
         struct stat st;
@@ -242,6 +245,7 @@ static void index_add(seglog *log, const tap_entry *entry, uint64_t offset)
 static void count_entry(seglog *log, const tap_entry *entry)
 {
     bool big = entry->type == TAP_ENTRY_BIG;
+    log->at.accounted += tap__entry_accounts(entry);
     if (entry->type == TAP_ENTRY_DATA || big) {
         log->at.records++;
         log->at.bytes += entry->payload_bytes;
@@ -313,8 +317,11 @@ static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason
         return;
     log->at.absent += 1 + entry->absent;
     bool value = entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG;
-    log->journaled += value ? 1 : entry->type == TAP_ENTRY_LOST ? entry->count : 0;
+    uint64_t saves = tap__entry_accounts(entry);
     char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
+    if (name)
+        log->journaled += saves;
+    atomic_fetch_add(&log->sink.ring->tally->lost, value ? saves : 0);
     if (name && value)
         tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
     if (name && entry->type == TAP_ENTRY_LOST)
@@ -322,20 +329,14 @@ static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason
     tap__free(name);
 }
 
-/* The journal's file cannot be written either, when a disk fails in earnest: then the ring counts what only we could
- * name, for the writer after us and for verify, until the file can be written. */
+/* The journal's file cannot be written either, when a disk fails in earnest: what only we could name is not accounted for
+ * until it can. */
 static void journal_settle(seglog *log)
 {
-    tap_ring_header *h = log->sink.ring->header;
-    if (!log->journaled)
+    if (!log->journaled || tap__journal_sync(log->journal) != TAP_OK)
         return;
-    if (tap__journal_sync(log->journal) != TAP_OK) {
-        atomic_fetch_add(&h->dropped, log->journaled - log->journaled_dropped);
-        log->journaled_dropped = log->journaled;
-        return;
-    }
-    atomic_fetch_add(&h->named, log->journaled_dropped);
-    log->journaled = log->journaled_dropped = 0;
+    log->at.accounted += log->journaled;
+    log->journaled = 0;
 }
 
 /* Asks the disk whether producers may send bytes again. */
@@ -344,6 +345,7 @@ static void seglog_idle(tap_sink *sink, uint64_t now_ns)
     seglog *log = of(sink);
     tap_ring_header *h = log->sink.ring->header;
     journal_settle(log);
+    tap__tally_account(sink->ring->tally, log->at.tail_seq, log->at.accounted);
     uint32_t why = atomic_load(&h->degraded);
     if (!why || now_ns - log->free_asked_ns < SPACE_NS)
         return;
@@ -372,6 +374,7 @@ static void emit_without_payload(seglog *log, const tap_entry *entry, tap_reason
         copy->payload_offset = copy->payload_bytes = 0;
         copy->state = tap__reason_is_rule(reason) ? TAP_RECORD_RULE : TAP_RECORD_STATS_ONLY;
         copy->reason = (uint8_t)reason;
+        atomic_fetch_add(&log->sink.ring->tally->lost, !tap__reason_is_rule(reason));
     }
     tap__entry_seal(copy, copy + 1);
     uint64_t offset = log->at.segment_end;
@@ -482,6 +485,7 @@ static void seglog_publish(tap_sink *sink)
     uint32_t other = !atomic_load_explicit(&h->checkpoint_valid, memory_order_relaxed);
     h->checkpoint[other] = log->at;
     atomic_store_explicit(&h->checkpoint_valid, other, memory_order_release);
+    tap__tally_account(log->sink.ring->tally, log->at.tail_seq, log->at.accounted);
     tap__ring_publish_tail(log->sink.ring, log->at.tail_seq, log->at.tail_pos);
 }
 
@@ -752,6 +756,7 @@ static bool write_end(seglog *log, bool killed)
     end.absent = log->at.absent;
     end.step = log->newest_step;
     end.time_ns = tap__wall_ns();
+    end.count = tap__tally_missing(log->sink.ring->tally, 0);
     end.reason = killed ? TAP_REASON_KILLED : TAP_REASON_NONE;
     tap__entry_seal(&end, &end + 1);
     return log_write(log, &end, sizeof end, log->at.segment_end, log->at.tail_seq) == 0;
@@ -769,8 +774,9 @@ static void remove_ring_file(const seglog *log)
 static void seglog_finish(tap_sink *sink, const char *ended)
 {
     seglog *log = of(sink);
-    seglog_publish(sink);
+    span_write(log);
     journal_settle(log);
+    seglog_publish(sink);
     if (write_end(log, strcmp(ended, "closed") != 0))
         log->at.absent = 0;
     seglog_flush(sink);

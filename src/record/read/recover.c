@@ -102,9 +102,20 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *path, u
     return status;
 }
 
+/* What both took with them stays a loss: by its number, or as one of unknown number. */
+static void account(const tap_scan *scan, tap_attempt_info *info)
+{
+    bool known = scan->ended || scan->counted;
+    info->not_named = known ? scan->missing : 0;
+    info->unknown = !known;
+    info->tally[0] = 0;
+}
+
 /* Ends an attempt whose writer died and left no ring: counts what is there, builds the index. */
 static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *info, tap_error *err)
 {
+    char tally[TAP_TALLY_NAME];
+    memcpy(tally, info->tally, sizeof tally);
     tap_scan scan;
     TAP_TRY(tap__scan_open(&scan, files, info, err));
     const tap_entry *entry;
@@ -124,6 +135,7 @@ static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *
     if (status == TAP_END) {
         status = TAP_OK;
         info->segments = scan.segment + 1 - info->first_segment;
+        account(&scan, info);
     }
     tap__scan_close(&scan);
     if (status != TAP_OK)
@@ -131,7 +143,9 @@ static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *
     snprintf(info->ended, sizeof info->ended, "recovered");
     info->ended_ns = tap__wall_ns();
     info->indexed = tap__index_rebuild(files, info, NULL, NULL, NULL, NULL) == TAP_OK;
-    return tap__attempt_write(files, info, err);
+    TAP_TRY(tap__attempt_write(files, info, err));
+    tap__tally_remove(tally);
+    return TAP_OK;
 }
 
 static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *records, tap_error *err)

@@ -309,7 +309,9 @@ static bool has_ring(const verify *v)
 static void report_end(verify *v)
 {
     const tap_attempt_info *info = &v->native->source.info;
-    bool ring = has_ring(v);
+    const tap_scan *scan = &v->scan;
+    bool ring = has_ring(v), unfinished = !info->ended[0] && !scan->ended;
+    uint64_t gone = info->ended[0] ? info->not_named : ring || unfinished ? 0 : scan->missing;
     snprintf(v->file, sizeof v->file, "%s%s", v->native->source.relative, ring ? ".ring" : ".json");
     if (v->native->info_status != TAP_OK)
         report(v, (tap_problem){.kind = v->native->info_status == TAP_E_NOTFOUND ? TAP_PROBLEM_MISSING
@@ -317,15 +319,21 @@ static void report_end(verify *v)
                                 .step = -1, .file = v->file,
                                 .reason = tap_text("the description of the attempt cannot be read: how it ended is not "
                                                    "known")});
-    else if (ring || (!info->ended[0] && !v->scan.ended))
+    else if (ring || unfinished || info->unknown)
         report(v, (tap_problem){.kind = TAP_PROBLEM_UNFINISHED, .step = -1, .file = v->file,
-                                .reason = ring ? tap_text("values are still in the ring file; run: tensortap recover "
-                                                          "DIR")
-                                               : tap_text("the writer died before the end; run: tensortap recover "
-                                                          "DIR")});
-    if (info->not_named) {
-        v->v->result.not_named += info->not_named;
-        report(v, (tap_problem){.kind = TAP_PROBLEM_DROPPED, .step = -1, .count = info->not_named,
+                                .count = unfinished ? scan->missing : 0,
+                                .reason = ring             ? tap_text("values are still in the ring file; run: tensortap "
+                                                                      "recover DIR")
+                                          : info->unknown  ? tap_text("the program and its writer were killed: how many "
+                                                                      "saves are missing is not known")
+                                          : scan->counted  ? tap_text("the writer died before the end; run: tensortap "
+                                                                      "recover DIR")
+                                                           : tap_text("the writer died before the end, and how many "
+                                                                      "saves are missing is not known; run: tensortap "
+                                                                      "recover DIR")});
+    if (gone) {
+        v->v->result.not_named += gone;
+        report(v, (tap_problem){.kind = TAP_PROBLEM_DROPPED, .step = -1, .count = gone,
                                 .reason = tap_text("saves that were dropped before they had a name in the recording")});
     }
 }

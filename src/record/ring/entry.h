@@ -151,6 +151,15 @@ void tap__entry_seal(tap_entry *entry, const void *meta);
  * too little, TAP_E_CORRUPT when they are not an entry. */
 tap_status tap__entry_check(const void *bytes, uint64_t avail, const tap_entry **out, bool *payload_cut);
 
+/* How many saves does it account for? Announcing a value is none, nor is what its owner did not live to commit: that
+ * save did not return. */
+static inline uint64_t tap__entry_accounts(const tap_entry *entry)
+{
+    bool value = (entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG) &&
+                 !(entry->flags & (TAP_SAVE_SLOT | TAP_SAVE_SLOT_GONE));
+    return entry->type == TAP_ENTRY_LOST ? entry->count : value && entry->state != TAP_RECORD_TORN;
+}
+
 /* A decoded entry: the record and the memory its strings live in. Reused from entry to entry. */
 typedef struct tap_decoded {
     tap_record record;

@@ -90,6 +90,31 @@ static int away_from_streams(int fd)
     return moved;
 }
 
+static void make_tally(tap_ring *ring)
+{
+    char *name = ring->header->config.tally;
+    ring->tally_fd = -1;
+    ring->tally = *name ? tap__tally_create(name, &ring->tally_fd) : NULL;
+    if (!ring->tally) {
+        *name = 0;
+        ring->tally = &ring->header->tally;
+        ring->tally->magic = TAP_TALLY_MAGIC;
+        return;
+    }
+    tap__tally_hold(ring->tally_fd);
+}
+
+bool tap__ring_open_tally(tap_ring *ring, int fd)
+{
+    tap_tally *tally = tap__tally_map(fd);
+    if (!tally)
+        return false;
+    tap__tally_hold(fd);
+    ring->tally = tally;
+    ring->tally_fd = fd;
+    return true;
+}
+
 tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_bytes, const tap_ring_config *config,
                             tap_error *err)
 {
@@ -119,6 +144,7 @@ tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_byte
         madvise(ring->data, shape->data_bytes, MADV_POPULATE_WRITE);
 #endif
         memcpy(ring->header, shape, sizeof *shape);
+        make_tally(ring);
     } else if (ring->fd >= 0) {
         close(ring->fd);
         if (path)
@@ -150,16 +176,36 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err)
     }
     if (status == TAP_OK)
         status = ring_map(ring, found, err);
+    if (status == TAP_OK)
+        ring->tally = &ring->header->tally;
+    ring->tally_fd = -1;
     tap__free(found);
     if (status != TAP_OK)
         close(fd);
     return status;
 }
 
+bool tap__ring_read_tally(const char *path, tap_tally *out)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        return false;
+    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+                tap__pread_all(fd, out, sizeof *out, offsetof(tap_ring_header, tally)) == (ssize_t)sizeof *out &&
+                out->magic == TAP_TALLY_MAGIC;
+    close(fd);
+    return good;
+}
+
 void tap__ring_close(tap_ring *ring)
 {
     if (!ring->header)
         return;
+    if (ring->tally_fd >= 0) {
+        tap__tally_unmap(ring->tally);
+        close(ring->tally_fd);
+    }
     munmap(ring->header, ring->map_bytes + 2 * (ring->mask + 1));
     close(ring->fd);
     memset(ring, 0, sizeof *ring);

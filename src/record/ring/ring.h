@@ -15,11 +15,12 @@
 #define TAP_RECORD_RING_H
 
 #include "record/ring/entry.h"
+#include "record/ring/tally.h"
 
 #include <stdatomic.h>
 
 #define TAP_RING_MAGIC 0x31474E4952504154ull /* "TAPRING1" */
-#define TAP_RING_VERSION 1u
+#define TAP_RING_VERSION 2u
 #define TAP_RING_MIN_BYTES (1u << 20)
 #define TAP_RING_BIG_SLOTS 64
 
@@ -51,6 +52,7 @@ typedef struct tap_ring_checkpoint {
     uint32_t segment, first_segment;
     uint64_t segment_end;     /* bytes of the current segment in use */
     uint64_t records, bytes, torn, stats_only;
+    uint64_t accounted;       /* saves that are in the files, or listed there as lost */
     uint64_t absent;          /* sequence numbers since the last entry that leave none in the log */
     uint64_t written;         /* bytes written to all segments */
     uint64_t on_disk;         /* of those, not deleted again */
@@ -65,6 +67,7 @@ typedef struct tap_ring_config {
     char framework[32];
     int32_t rank, attempt, child, world_size, device_index;
     int32_t pid;             /* of the producer */
+    char tally[TAP_TALLY_NAME]; /* the page that the counts are in; "": in the header */
     uint64_t pid_start;      /* its start time, so that a reused pid is not taken for it */
     uint8_t distributed, checksum, asynchronous, file_ring, several_nodes;
     uint32_t keep;
@@ -95,12 +98,12 @@ typedef struct tap_ring_header {
     _Atomic int32_t sync_errno;              /* the disk could not be made to keep what it took; stays */
     _Atomic uint32_t degraded;               /* a tap_reason, not 0: producers leave payloads out */
     _Atomic uint64_t written_bytes;
-    _Alignas(64) _Atomic uint64_t saved, saved_bytes, filtered, stats_only, dropped, named;
-    _Atomic uint64_t big_slots;              /* bit set: slot in use by a producer */
+    _Alignas(64) _Atomic uint64_t big_slots;              /* bit set: slot in use by a producer */
     _Atomic uint32_t checkpoint_valid;       /* which of the two */
     tap_ring_checkpoint checkpoint[2];
     _Atomic uint32_t error_count;            /* the writer's problems; the text of the newest is below */
     char error_text[512];
+    tap_tally tally;                         /* where there is no page for it */
 } tap_ring_header;
 
 typedef struct tap_ring {
@@ -110,16 +113,23 @@ typedef struct tap_ring {
     uint64_t mask;       /* data_bytes - 1 */
     uint64_t desc_mask;  /* both are ours: the header may be written over by a damaged program */
     size_t map_bytes;    /* header and descriptors */
+    tap_tally *tally;
+    int tally_fd;        /* -1: the tally is in the header */
     int fd;
 } tap_ring;
 
 /* Makes a ring of data_bytes (rounded down to a power of two) in memory, or in a new file when path is not NULL; all
- * of it is allocated, so that no later touch can fail. config is copied in. */
+ * of it is allocated, so that no later touch can fail. config is copied in. The counts get the page config->tally, unless
+ * that is empty or cannot be had: the ring's own configuration then has no name. */
 tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_bytes, const tap_ring_config *config,
                             tap_error *err);
 /* Maps the ring open at fd, which it then owns. Refuses what is not a ring. */
 tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err);
+/* After it was opened: maps the page of its counts, open at fd, which it then owns. False: that is another's. */
+bool tap__ring_open_tally(tap_ring *ring, int fd);
 void tap__ring_close(tap_ring *ring);
+/* The counts in a ring file whose program and writer are gone. */
+bool tap__ring_read_tally(const char *path, tap_tally *out);
 
 /* A reserved range: fill data .. data + bytes, then commit. */
 typedef struct tap_ring_range {
