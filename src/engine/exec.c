@@ -56,8 +56,17 @@ static tap_status settle(tap_frame *frame, int32_t value, tap_error *err)
     return engine->host.match(frame->user, frame, value, &like, &frame->data[value], err);
 }
 
+static tap_status check_value(const tap_frame *frame, int32_t value, tap_error *err)
+{
+    int32_t count = frame->engine->graph->nvalues;
+    if (value >= 0 && value < count)
+        return TAP_OK;
+    return tap_fail(err, TAP_E_INVALID, "there is no value %d: the graph has values 0 to %d", (int)value, (int)count - 1);
+}
+
 tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tensor, tap_error *err)
 {
+    TAP_TRY(check_value(frame, value, err));
     const tap_graph *graph = frame->engine->graph;
     const tap__value *spec = &graph->values[value];
     tap__operand *given = &frame->given[value];
@@ -91,12 +100,14 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
 
 tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t integer, tap_error *err)
 {
+    TAP_TRY(check_value(frame, value, err));
     const tap__value *spec = &frame->engine->graph->values[value];
     return spec->type == TAP_SPEC_INT ? bind_symbol(frame, value, spec->size[0], integer, err) : TAP_OK;
 }
 
 tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out, tap_error *err)
 {
+    TAP_TRY(check_value(frame, value, err));
     const tap_graph *graph = frame->engine->graph;
     const tap__value *spec = &graph->values[value];
     int32_t symbol = spec->type == TAP_SPEC_INT ? tap__sym_is_symbol(&graph->syms, spec->size[0]) : -1;
@@ -135,25 +146,26 @@ static tap__plan *find_plan(tap__segment *segment, const tap_frame *frame, int t
     return NULL;
 }
 
-/* Frees the plan used longest ago that nobody runs. Called with the lock. */
-static void drop_oldest(tap_engine *engine, tap__segment *segment)
+/* Frees the plan used longest ago that nobody runs; false: all are in use. Called with the lock. */
+static bool drop_oldest(tap_engine *engine, tap__segment *segment)
 {
     tap__plan **last = NULL;
     for (tap__plan **at = &segment->plans; *at; at = &(*at)->next)
         if ((*at)->users == 0)
             last = at;
     if (!last)
-        return;
+        return false;
     tap__plan *plan = *last;
     *last = plan->next;
     segment->nplans--;
     tap__plan_free(plan, engine->graph->nnodes);
+    return true;
 }
 
 static void keep_plan(tap_engine *engine, tap__segment *segment, tap__plan *plan)
 {
-    if (segment->nplans >= TAP__MAX_PLANS)
-        drop_oldest(engine, segment);
+    while (segment->nplans >= TAP__MAX_PLANS && drop_oldest(engine, segment))
+        ; /* more than one where many runs were in flight at once */
     plan->users = 1;
     plan->next = segment->plans;
     segment->plans = plan;
