@@ -9,8 +9,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static tap_status add(void *user, const tap_record *record)
+static tap_status add(void *user, const tap_record *record, const tap_facts *facts)
 {
+    (void)facts;
     size_t *total = user;
     for (int32_t i = 0; i < record->ndim; i++)
         *total += (size_t)record->shape[i] & 1;

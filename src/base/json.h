@@ -1,5 +1,5 @@
 /* json.h - writing JSON the way Python's json.dump(indent=N) does, byte for byte: escapes, float repr, NaN and
- * Infinity tokens. Reading is json-c's work. */
+ * Infinity tokens. Reading is json_read.h. */
 #ifndef TAP_BASE_JSON_H
 #define TAP_BASE_JSON_H
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_read.h"
 
 static void floats(void **state)
 {
@@ -162,10 +163,86 @@ static int escape_lines(void)
     return 0;
 }
 
+static char *unhex(const char *line, size_t *len)
+{
+    char *bytes = malloc(strlen(line) / 2 + 1);
+    *len = 0;
+    for (const char *at = line; at[0] > ' ' && at[1] > ' '; at += 2)
+        bytes[(*len)++] = (char)strtoul((char[]){at[0], at[1], 0}, NULL, 16);
+    return bytes;
+}
+
+static void show_hex(tap_json *json, const char *text, size_t len)
+{
+    tap_strbuf hex = TAP_STRBUF_INIT;
+    tap__strbuf_str(&hex, "t");
+    for (size_t i = 0; i < len; i++)
+        tap__strbuf_printf(&hex, "%02x", (unsigned char)text[i]);
+    tap__json_str(json, hex.text);
+    tap__strbuf_free(&hex);
+}
+
+/* Lists begin with "l", dicts with "d" and go on with key, value, key, value; a text is "t" and its bytes. */
+static void show(tap_json *json, const tap_json_value *value)
+{
+    switch (value->type) {
+    case TAP_JSON_NULL: tap__json_null(json); return;
+    case TAP_JSON_BOOL: tap__json_bool(json, value->magnitude); return;
+    case TAP_JSON_INT: tap__json_str(json, value->text); return;
+    case TAP_JSON_FLOAT: tap__json_float(json, value->number); return;
+    case TAP_JSON_TEXT: show_hex(json, value->text, value->len); return;
+    default: break;
+    }
+    tap__json_open(json, '[');
+    tap__json_str(json, value->type == TAP_JSON_LIST ? "l" : "d");
+    for (const tap_json_value *item = value->items; item; item = item->next) {
+        if (item->key)
+            show_hex(json, item->key, strlen(item->key));
+        show(json, item);
+    }
+    tap__json_close(json, ']');
+}
+
+/* Lines of hex bytes to what they say as JSON, or the name of the status. Walking without memory must find the same. */
+static int read_lines(void)
+{
+    static char line[1 << 20];
+    while (fgets(line, sizeof line, stdin)) {
+        size_t len, whole_len;
+        char *text = unhex(line, &len);
+        const char *whole;
+        tap_json_reader reader, skipper;
+        tap_arena arena;
+        tap__arena_init(&arena, len);
+        tap__json_read_begin(&reader, text, len, 900);
+        tap__json_read_begin(&skipper, text, len, 900);
+        tap_json_value *value = tap__json_value(&reader, &arena);
+        bool ok = value && tap__json_end(&reader);
+        bool skipped = tap__json_skip(&skipper, &whole, &whole_len) && tap__json_end(&skipper);
+        if (ok != skipped || reader.at != skipper.at || reader.why != skipper.why) {
+            puts("two answers");
+        } else if (!ok) {
+            puts(tap_status_name(tap__json_broken(&reader, "x", NULL)));
+        } else {
+            tap_strbuf out = TAP_STRBUF_INIT;
+            tap_json json;
+            tap__json_begin(&json, &out, -1);
+            show(&json, value);
+            puts(out.text);
+            tap__strbuf_free(&out);
+        }
+        tap__arena_free(&arena);
+        free(text);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
-        return strcmp(argv[1], "floats") == 0 ? format_lines() : escape_lines();
+        return strcmp(argv[1], "floats") == 0 ? format_lines()
+               : strcmp(argv[1], "read") == 0 ? read_lines()
+                                              : escape_lines();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(floats),
         cmocka_unit_test(floats_in_another_locale),

@@ -45,8 +45,17 @@ typedef struct tap_leaf {
 typedef struct tap_namer tap_namer;         /* counters of the producer; thread-safe */
 typedef struct tap_collector tap_collector; /* state of the writer */
 
+/* What a file says of a value beside what a record holds: verify holds the value's bytes against it. */
+typedef struct tap_facts {
+    const char *why;          /* state TORN: what is wrong; NULL: its file cannot be read */
+    bool unknown;             /* the record stands for what a broken file held, and nobody knows how much that was */
+    bool mean, norm;          /* of the statistics these are given, not only max and min */
+    tap_checksum checksum_kind; /* NONE: there is no checksum */
+    uint64_t checksum;
+} tap_facts;
+
 /* What a reader hands its records to; anything but TAP_OK ends the reading and is returned. */
-typedef tap_status (*tap_record_fn)(void *user, const tap_record *record);
+typedef tap_status (*tap_record_fn)(void *user, const tap_record *record, const tap_facts *facts);
 
 typedef struct tap_layout {
     const char *name;
@@ -75,7 +84,7 @@ typedef struct tap_layout {
     bool (*detect)(const char *path);
     /* Lists it: calls add for every record, by rank and then in order of saving. record->file is relative to path, or
      * to the directory it lies in when path is a file: open it again with tap_file_open and take the entry whose name
-     * is record->path, or the only one. Statistics are there where a file has them; debug.json has no counts, so nan, pos_inf and neg_inf are
+     * is record->path, or the only one. What is broken is a record too, with state TORN. Statistics are there where a file has them; debug.json has no counts, so nan, pos_inf and neg_inf are
      * 1 when max or min show that there are some, and mean and norm are NaN where it has null. */
     tap_status (*read)(const char *path, tap_record_fn add, void *user, tap_error *err);
 } tap_layout;

@@ -365,10 +365,12 @@ static tap_status add_file(const item *it, uint64_t *seq, tap_record_fn add, voi
     tap_record record;
     record_from_found(&record, it);
     tap_file *file;
-    if (tap_file_open(it->whole, &file, NULL) != TAP_OK) {
+    tap_error why;
+    tap_facts facts = {.why = why.message};
+    if (tap_file_open(it->whole, &file, &why) != TAP_OK) {
         record.seq = (*seq)++;
         record.state = TAP_RECORD_TORN;
-        return add(user, &record);
+        return add(user, &record, &facts);
     }
     size_t count = tap_file_count(file);
     tap_status status = TAP_OK;
@@ -376,7 +378,7 @@ static tap_status add_file(const item *it, uint64_t *seq, tap_record_fn add, voi
         tap_file_entry entry;
         record_from_found(&record, it);
         record.seq = (*seq)++;
-        if (tap_file_get(file, i, &entry, NULL) != TAP_OK) {
+        if (tap_file_get(file, i, &entry, &why) != TAP_OK) {
             record.state = TAP_RECORD_TORN;
         } else {
             int64_t bytes = tap_tensor_bytes(&entry.tensor);
@@ -389,7 +391,7 @@ static tap_status add_file(const item *it, uint64_t *seq, tap_record_fn add, voi
             if (entry.name && entry.name[0])
                 record.path = entry.name;
         }
-        status = add(user, &record);
+        status = add(user, &record, &facts);
     }
     tap_file_close(file);
     return status;

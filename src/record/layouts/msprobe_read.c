@@ -1,5 +1,5 @@
-/* msprobe_read.c - reads trees of debug.json and of dump.json, ours and those mindstudio-probe wrote. json-c does the
- * parsing; depth, sizes and every member are checked here, since the file may come from anywhere. */
+/* msprobe_read.c - finds the debug.json and dump.json of a tree, ours or mindstudio-probe's own, and gives their records
+ * in order. Where such a file is broken, the tensor files beside it that it no longer names are told by their names. */
 #include "record/layouts/msprobe.h"
 
 #include "base/io.h"
@@ -7,434 +7,13 @@
 #include "base/status.h"
 #include "record/layouts/layout_files.h"
 
-#include <json-c/json.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define JSON_MAX_BYTES ((size_t)1 << 30)
-#define JSON_MAX_DEPTH (TAP_MSPROBE_DEPTH + 64)
 #define TREE_DEPTH 4 /* pynative/step0/rank0/debug.json */
-
-/* -------------------------------------------------------------------------------------------------- leaf to record */
-
-typedef struct reader {
-    const tap_msprobe_place *place;
-    uint64_t *seq;
-    tap_record_fn add;
-    void *user;
-    json_object *data;    /* all items, to tell a gradient from a variable named like one */
-    json_object *forward; /* of a gradient: the value it belongs to */
-    tap_record record;    /* name, call, kind of the item at hand */
-    tap_strbuf name, path, file;
-    int64_t shape[TAP_MAX_NDIM];
-    tap_error *err;
-} reader;
-
-static const char *member_text(json_object *object, const char *key)
-{
-    json_object *value;
-    if (!json_object_object_get_ex(object, key, &value) || !json_object_is_type(value, json_type_string))
-        return NULL;
-    return json_object_get_string(value);
-}
-
-/* A statistic as a double; NaN when it is null or not there. */
-static double member_double(json_object *object, const char *key, bool *there)
-{
-    json_object *value;
-    *there = json_object_object_get_ex(object, key, &value) && value &&
-             (json_object_is_type(value, json_type_int) || json_object_is_type(value, json_type_double) ||
-              json_object_is_type(value, json_type_boolean));
-    return *there ? json_object_get_double(value) : (double)NAN;
-}
-
-static tap_number member_number(json_object *object, const char *key, char kind, bool *there)
-{
-    tap_number number = {.f = member_double(object, key, there)};
-    json_object *value;
-    if (!*there || !json_object_object_get_ex(object, key, &value))
-        return number;
-    if (kind == 'B')
-        number.u = json_object_get_boolean(value) != 0;
-    else if (kind == 'I')
-        number.i = json_object_get_int64(value);
-    else if (kind == 'U')
-        number.u = json_object_get_uint64(value);
-    return number;
-}
-
-static bool read_shape(reader *r, json_object *leaf)
-{
-    json_object *shape;
-    if (!json_object_object_get_ex(leaf, "shape", &shape) || !json_object_is_type(shape, json_type_array))
-        return false;
-    size_t ndim = json_object_array_length(shape);
-    if (ndim > TAP_MAX_NDIM)
-        return false;
-    for (size_t i = 0; i < ndim; i++) {
-        json_object *item = json_object_array_get_idx(shape, i);
-        if (!json_object_is_type(item, json_type_int) || json_object_get_int64(item) < 0)
-            return false;
-        r->shape[i] = json_object_get_int64(item);
-    }
-    r->record.ndim = (int32_t)ndim;
-    r->record.shape = r->shape;
-    return true;
-}
-
-static void read_stats(tap_record *record, json_object *leaf, uint64_t count)
-{
-    const tap_dtype_info *info = tap_dtype_describe(record->dtype);
-    bool has_max, has_min, there;
-    if (!info)
-        return;
-    tap_stats stats = {.count = count};
-    stats.max = member_number(leaf, "Max", info->kind, &has_max);
-    stats.min = member_number(leaf, "Min", info->kind, &has_min);
-    stats.mean = member_double(leaf, "Mean", &there);
-    stats.norm = member_double(leaf, "Norm", &there);
-    if (!has_max || !has_min)
-        return;
-    if (info->kind == 'F' || info->kind == 'C') {
-        stats.nan = (uint64_t)(isnan(stats.max.f) ? 1 : 0);
-        stats.pos_inf = isinf(stats.max.f) && stats.max.f > 0;
-        stats.neg_inf = isinf(stats.min.f) && stats.min.f < 0;
-    }
-    record->stats = stats;
-    record->has_stats = true;
-}
-
-/* The tensor's file, when the name stays in its directory. */
-static void read_file_name(reader *r, json_object *leaf, uint64_t bytes)
-{
-    const char *name = member_text(leaf, "data_name");
-    tap_record *record = &r->record;
-    tap__strbuf_clear(&r->file);
-    if (!name) {
-        record->state = record->value_type == TAP_VALUE_META || bytes == 0 ? TAP_RECORD_WHOLE : TAP_RECORD_RULE;
-        return;
-    }
-    record->state = TAP_RECORD_STATS_ONLY;
-    if (!name[0] || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return;
-    tap__strbuf_str(&r->file, r->place->relative);
-    tap__strbuf_str(&r->file, "dump_tensor_data/");
-    tap__strbuf_str(&r->file, name);
-    char *path = r->file.failed || !r->place->root ? NULL : tap__path_join(r->place->root, r->file.text);
-    struct stat st;
-    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        record->state = TAP_RECORD_WHOLE;
-        record->payload_bytes = bytes;
-    }
-    record->file = r->file.failed ? "" : r->file.text;
-    tap__free(path);
-}
-
-static void read_tensor(reader *r, json_object *leaf)
-{
-    tap_record *record = &r->record;
-    const char *dtype = member_text(leaf, "dtype");
-    json_object *flag;
-    record->value_type = TAP_VALUE_TENSOR;
-    record->dtype = dtype ? tap_dtype_find(dtype) : TAP_DTYPE_NONE;
-    if (!read_shape(r, leaf)) {
-        record->ndim = 0;
-        record->dtype = TAP_DTYPE_NONE;
-    }
-    tap_tensor tensor = {.dtype = record->dtype, .ndim = record->ndim, .shape = record->shape};
-    int64_t count = record->dtype ? tap_tensor_count(&tensor) : -1;
-    int64_t bytes = record->dtype ? tap_tensor_bytes(&tensor) : -1;
-    if (json_object_object_get_ex(leaf, "requires_grad", &flag) && json_object_get_boolean(flag))
-        record->flags |= TAP_SAVE_REQUIRES_GRAD;
-    read_stats(record, leaf, count > 0 ? (uint64_t)count : 0);
-    read_file_name(r, leaf, bytes > 0 ? (uint64_t)bytes : 0);
-}
-
-static void read_scalar(tap_record *record, json_object *value)
-{
-    tap_number number = {.u = 0};
-    switch (json_object_get_type(value)) {
-    case json_type_boolean:
-        record->value_type = TAP_VALUE_BOOL;
-        record->dtype = TAP_BOOL;
-        number.u = json_object_get_boolean(value) != 0;
-        break;
-    case json_type_int:
-        record->value_type = TAP_VALUE_INT;
-        record->dtype = TAP_I64;
-        number.i = json_object_get_int64(value);
-        break;
-    case json_type_double:
-        record->value_type = TAP_VALUE_FLOAT;
-        record->dtype = TAP_F64;
-        number.f = json_object_get_double(value);
-        break;
-    default:
-        record->value_type = json_object_is_type(value, json_type_null) ? TAP_VALUE_NONE : TAP_VALUE_STR;
-        return;
-    }
-    double mean = record->dtype == TAP_F64 ? number.f : record->dtype == TAP_I64 ? (double)number.i : (double)number.u;
-    record->has_stats = true;
-    record->stats = (tap_stats){.count = 1, .min = number, .max = number, .mean = mean, .norm = fabs(mean)};
-    record->stats.nan = (uint64_t)(isnan(mean) ? 1 : 0);
-    record->stats.pos_inf = isinf(mean) && mean > 0;
-    record->stats.neg_inf = isinf(mean) && mean < 0;
-    record->stats.zero = fpclassify(mean) == FP_ZERO;
-}
-
-static tap_status add_leaf(reader *r, json_object *leaf)
-{
-    tap_record item = r->record; /* of the item; what the leaf adds is gone after it */
-    tap_record *record = &r->record;
-    record->seq = (*r->seq)++;
-    record->path = r->path.text ? r->path.text : "";
-    json_object *value;
-    const char *type = leaf ? member_text(leaf, "type") : NULL;
-    if (!leaf) {
-        record->value_type = record->kind == TAP_KIND_GRAD ? TAP_VALUE_TENSOR : TAP_VALUE_NONE;
-        record->state = record->kind == TAP_KIND_GRAD ? TAP_RECORD_SLOT : TAP_RECORD_WHOLE;
-        record->flags = record->kind == TAP_KIND_GRAD ? TAP_SAVE_SLOT : 0;
-    } else if (json_object_is_type(leaf, json_type_array)) {
-        record->value_type = TAP_VALUE_LIST;
-    } else if (!type) {
-        record->value_type = TAP_VALUE_DICT;
-    } else if (json_object_object_get_ex(leaf, "value", &value)) {
-        record->type_name = type;
-        read_scalar(record, value);
-    } else {
-        record->type_name = type;
-        read_tensor(r, leaf);
-    }
-    tap_status status = r->path.failed || r->file.failed ? tap_fail_nomem(r->err) : r->add(r->user, record);
-    r->record = item;
-    return status;
-}
-
-/* ----------------------------------------------------------------------------------------------------- the items */
-
-static tap_status walk_value(reader *r, json_object *value);
-
-/* Of a null where a gradient could be: was one to come? Numbers and tensors that need none have it too. */
-static bool is_awaited(json_object *forward)
-{
-    json_object *flag;
-    if (!json_object_is_type(forward, json_type_object) || !member_text(forward, "dtype"))
-        return false;
-    return !json_object_object_get_ex(forward, "requires_grad", &flag) || json_object_get_boolean(flag);
-}
-
-static tap_status walk_child(reader *r, const char *key, json_object *value)
-{
-    size_t len = r->path.len;
-    json_object *forward = r->forward, *below = NULL;
-    if (json_object_is_type(forward, json_type_array))
-        below = json_object_array_get_idx(forward, strtoul(key, NULL, 10));
-    else if (json_object_is_type(forward, json_type_object))
-        json_object_object_get_ex(forward, key, &below);
-    r->forward = below;
-    if (len)
-        tap__strbuf_char(&r->path, '.');
-    tap__strbuf_str(&r->path, key);
-    tap_status status = walk_value(r, value);
-    r->forward = forward;
-    r->path.len = len;
-    if (r->path.text)
-        r->path.text[len] = 0;
-    return status;
-}
-
-static tap_status walk_value(reader *r, json_object *value)
-{
-    tap_status status = TAP_OK;
-    if (json_object_is_type(value, json_type_array) && json_object_array_length(value)) {
-        for (size_t i = 0; i < json_object_array_length(value) && status == TAP_OK; i++) {
-            char key[24];
-            snprintf(key, sizeof key, "%zu", i);
-            status = walk_child(r, key, json_object_array_get_idx(value, i));
-        }
-        return status;
-    }
-    if (json_object_is_type(value, json_type_object) && !member_text(value, "type") &&
-        json_object_object_length(value)) {
-        json_object_object_foreach(value, key, child)
-        {
-            if (status == TAP_OK)
-                status = walk_child(r, key, child);
-        }
-        return status;
-    }
-    if (value && !json_object_is_type(value, json_type_object) && !json_object_is_type(value, json_type_array))
-        return TAP_OK; /* not something msprobe writes */
-    bool grad = r->record.kind == TAP_KIND_GRAD;
-    if (grad && (value ? !member_text(value, "type") : !is_awaited(r->forward)))
-        return TAP_OK;
-    return add_leaf(r, value);
-}
-
-/* "<name>.<call>.debug"; a key of another form is the name itself. */
-static size_t split_key(const char *key, uint32_t *call)
-{
-    const char *end = key + strlen(key), *all = end;
-    uint64_t number;
-    *call = 0;
-    if (!tap__strip(key, &end, ".debug"))
-        return (size_t)(all - key);
-    const char *dot = end;
-    while (dot > key && *--dot != '.')
-        ;
-    if (*dot != '.' || !tap__parse_number(dot, end, ".", &number))
-        return (size_t)(all - key);
-    *call = (uint32_t)number;
-    return (size_t)(dot - key);
-}
-
-/* Is there "<name without _grad>.<call>.debug"? Then this is its gradient. */
-static bool is_gradient(reader *r, const char *name, size_t len, uint32_t call)
-{
-    r->forward = NULL;
-    const char *end = name + len;
-    if (!tap__strip(name, &end, "_grad"))
-        return false;
-    tap__strbuf_clear(&r->file);
-    tap__strbuf_add(&r->file, name, (size_t)(end - name));
-    tap__strbuf_printf(&r->file, ".%u.debug", call);
-    return !r->file.failed && json_object_object_get_ex(r->data, r->file.text, &r->forward);
-}
-
-/* "x_grad~1" was x_grad. */
-static size_t without_number(const char *name, size_t len)
-{
-    size_t end = len;
-    while (end && name[end - 1] >= '0' && name[end - 1] <= '9')
-        end--;
-    const char *stop = name + (end ? end - 1 : 0);
-    return end < len && end && name[end - 1] == '~' && tap__strip(name, &stop, "_grad") ? end - 1 : len;
-}
-
-static void start_record(reader *r, uint32_t call, tap_kind kind)
-{
-    r->record = (tap_record){.rank = r->place->rank, .child = r->place->child, .step = r->place->step,
-        .name = r->name.text, .call = call, .kind = kind, .path = "", .source = "",
-        .module = "", .graph = "", .node = "", .device = "", .placements = "", .type_name = "", .file = ""};
-}
-
-static tap_status read_item(reader *r, const char *key, json_object *value)
-{
-    uint32_t call;
-    size_t len = split_key(key, &call);
-    bool grad = is_gradient(r, key, len, call);
-    tap__strbuf_clear(&r->name);
-    tap__strbuf_clear(&r->path);
-    tap__strbuf_add(&r->name, key, grad ? len - 5 : without_number(key, len));
-    if (r->name.failed)
-        return tap_fail_nomem(r->err);
-    start_record(r, call, grad ? TAP_KIND_GRAD : TAP_KIND_FORWARD);
-    return walk_value(r, value);
-}
-
-/* "<name>.forward.<call>" and the like; a key of another form is the name itself. */
-static size_t split_module_key(const char *key, uint32_t *call, tap_kind *kind)
-{
-    static const struct {
-        const char *text;
-        tap_kind kind;
-    } DIRECTIONS[] = {{".forward", TAP_KIND_FORWARD}, {".backward", TAP_KIND_GRAD},
-                      {".parameters_grad", TAP_KIND_PARAM}};
-    const char *end = key + strlen(key), *dot = end;
-    uint64_t number;
-    *call = 0;
-    *kind = TAP_KIND_FORWARD;
-    while (dot > key && *--dot != '.')
-        ;
-    if (*dot != '.' || !tap__parse_number(dot, end, ".", &number))
-        return (size_t)(end - key);
-    for (size_t i = 0; i < sizeof DIRECTIONS / sizeof DIRECTIONS[0]; i++) {
-        const char *stop = dot;
-        if (tap__strip(key, &stop, DIRECTIONS[i].text)) {
-            *call = (uint32_t)number;
-            *kind = DIRECTIONS[i].kind;
-            return (size_t)(stop - key);
-        }
-    }
-    return (size_t)(end - key);
-}
-
-/* One member of a module's item: input_args, input_kwargs, output, parameters. */
-static tap_status read_member(reader *r, const char *key, json_object *value)
-{
-    if (r->record.kind != TAP_KIND_GRAD && r->record.kind != TAP_KIND_PARAM)
-        r->record.kind = strncmp(key, "input", 5) == 0 ? TAP_KIND_INPUT : TAP_KIND_OUTPUT;
-    bool empty = (json_object_is_type(value, json_type_array) && !json_object_array_length(value)) ||
-                 (json_object_is_type(value, json_type_object) && !json_object_object_length(value));
-    return empty ? TAP_OK : walk_child(r, key, value);
-}
-
-static tap_status read_module(reader *r, const char *key, json_object *value)
-{
-    uint32_t call;
-    tap_kind kind;
-    size_t len = split_module_key(key, &call, &kind);
-    tap_status status = TAP_OK;
-    tap__strbuf_clear(&r->name);
-    tap__strbuf_clear(&r->path);
-    tap__strbuf_add(&r->name, key, len);
-    if (r->name.failed)
-        return tap_fail_nomem(r->err);
-    start_record(r, call, kind);
-    if (!json_object_is_type(value, json_type_object) || member_text(value, "type"))
-        return walk_value(r, value);
-    json_object_object_foreach(value, member, child)
-    {
-        if (status == TAP_OK)
-            status = read_member(r, member, child);
-    }
-    return status;
-}
-
-static tap_status read_items(reader *r)
-{
-    tap_status status = TAP_OK;
-    json_object_object_foreach(r->data, key, value)
-    {
-        if (status == TAP_OK)
-            status = r->place->modules ? read_module(r, key, value) : read_item(r, key, value);
-    }
-    return status;
-}
-
-tap_status tap__msprobe_records(const char *text, size_t len, const tap_msprobe_place *place, uint64_t *seq,
-                                tap_record_fn add, void *user, tap_error *err)
-{
-    const char *where = place->relative[0] ? place->relative : ".", *file = place->modules ? "dump" : "debug";
-    if (len > JSON_MAX_BYTES)
-        return tap_fail(err, TAP_E_LIMIT, "%s: %s.json is larger than 1 GiB", where, file);
-    json_tokener *tokener = json_tokener_new_ex(JSON_MAX_DEPTH);
-    if (!tokener)
-        return tap_fail_nomem(err);
-    json_object *root = json_tokener_parse_ex(tokener, text, (int)len);
-    enum json_tokener_error why = json_tokener_get_error(tokener);
-    json_tokener_free(tokener);
-    reader r = {.place = place, .seq = seq, .add = add, .user = user, .err = err};
-    tap_status status = TAP_OK;
-    if (why != json_tokener_success)
-        status = tap_fail(err, why == json_tokener_continue ? TAP_E_TRUNCATED : TAP_E_FORMAT,
-                          "%s: %s.json is not JSON: %s", where, file, json_tokener_error_desc(why));
-    else if (!json_object_object_get_ex(root, "data", &r.data) || !json_object_is_type(r.data, json_type_object))
-        status = tap_fail(err, TAP_E_FORMAT, "%s: %s.json has no \"data\" object; is it msprobe's?", where,
-                          file);
-    else
-        status = read_items(&r);
-    json_object_put(root);
-    tap__strbuf_free(&r.name);
-    tap__strbuf_free(&r.path);
-    tap__strbuf_free(&r.file);
-    return status;
-}
-
-/* ------------------------------------------------------------------------------------------------------- the trees */
 
 typedef struct found_json {
     char *whole;
@@ -542,12 +121,176 @@ static void tell_processes(listing *list)
             list->items[i].child = list->items[i].pid;
 }
 
+/* -------------------------------------------------------------------------------------------- files that are broken */
+
+/* What reading goes on with where a debug.json is broken. */
+typedef struct rest {
+    const tap_msprobe_place *place;
+    uint64_t *seq;
+    tap_record_fn add;
+    void *user;
+    tap_strmap named;    /* files that have a record */
+    bool failed;
+} rest;
+
+static tap_status note_file(void *user, const tap_record *record, const tap_facts *facts)
+{
+    rest *r = user;
+    bool added;
+    (void)facts;
+    r->failed |= record->file[0] && !tap__strmap_add(&r->named, record->file, strlen(record->file), &added);
+    return TAP_OK;
+}
+
+/* "<name>[_grad].<call>.debug[.<path>].pt" */
+static bool parse_debug(const char *whole, const char *relative, tap_found *found)
+{
+    (void)whole;
+    const char *end = relative + strlen(relative);
+    if (!tap__strip(relative, &end, ".pt") && !tap__strip(relative, &end, ".npy"))
+        return false;
+    for (const char *at = end; at > relative; at--) {
+        if (strncmp(at, ".debug", 6) != 0 || (at + 6 != end && at[6] != '.'))
+            continue;
+        uint64_t call;
+        const char *dot = at;
+        while (dot > relative && dot[-1] != '.')
+            dot--;
+        if (dot == relative || dot == at || !tap__parse_number(dot, at, "", &call))
+            continue;
+        const char *name_end = dot - 1;
+        if (tap__strip(relative, &name_end, "_grad"))
+            found->kind = TAP_KIND_GRAD;
+        found->call = (uint32_t)call;
+        tap__name_unescape(&found->name, relative, (size_t)(name_end - relative));
+        if (at + 6 < end)
+            tap__name_unescape(&found->path, at + 7, (size_t)(end - at - 7));
+        return true;
+    }
+    return false;
+}
+
+/* "<name>.forward.<call>[.<path>].pt" and the like */
+static bool parse_module(const char *whole, const char *relative, tap_found *found)
+{
+    static const struct {
+        const char *text;
+        tap_kind kind;
+    } DIRECTIONS[] = {{".forward.", TAP_KIND_OUTPUT}, {".backward.", TAP_KIND_GRAD},
+                      {".parameters_grad.", TAP_KIND_PARAM}};
+    (void)whole;
+    const char *end = relative + strlen(relative);
+    if (!tap__strip(relative, &end, ".pt") && !tap__strip(relative, &end, ".npy"))
+        return false;
+    for (const char *at = end; at >= relative; at--) {
+        for (size_t i = 0; i < sizeof DIRECTIONS / sizeof DIRECTIONS[0]; i++) {
+            size_t len = strlen(DIRECTIONS[i].text);
+            if (strncmp(at, DIRECTIONS[i].text, len) != 0)
+                continue;
+            const char *digits = at + len, *stop = digits + strspn(digits, "0123456789");
+            uint64_t call;
+            if (stop == digits || (stop != end && *stop != '.') || !tap__parse_number(digits, stop, "", &call))
+                continue;
+            found->kind = DIRECTIONS[i].kind;
+            if (found->kind == TAP_KIND_OUTPUT && (strncmp(stop, ".input", 6) == 0 || strncmp(stop, ".kwargs", 7) == 0))
+                found->kind = TAP_KIND_INPUT;
+            found->call = (uint32_t)call;
+            tap__name_unescape(&found->name, relative, (size_t)(at - relative));
+            if (stop < end)
+                tap__name_unescape(&found->path, stop + 1, (size_t)(end - stop - 1));
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A file of dump_tensor_data: a record of its own unless the part that is whole names it. */
+static tap_status add_unnamed(void *user, const tap_record *record, const tap_facts *facts)
+{
+    rest *r = user;
+    tap_strbuf file = TAP_STRBUF_INIT;
+    tap__strbuf_str(&file, r->place->relative);
+    tap__strbuf_str(&file, "dump_tensor_data/");
+    tap__strbuf_str(&file, record->file);
+    tap_record own = *record;
+    own.file = file.text;
+    own.step = r->place->step;
+    own.rank = r->place->rank;
+    own.child = r->place->child;
+    tap_status status = TAP_OK;
+    if (file.failed) {
+        status = tap_fail_nomem(NULL);
+    } else if (!tap__strmap_find(&r->named, file.text, file.len)) {
+        own.seq = (*r->seq)++;
+        status = r->add(r->user, &own, facts);
+    }
+    tap__strbuf_free(&file);
+    return status;
+}
+
+static tap_status add_files(rest *r, tap_error *err)
+{
+    tap_strbuf path = TAP_STRBUF_INIT;
+    tap__strbuf_printf(&path, "%s/%sdump_tensor_data", r->place->root, r->place->relative);
+    struct stat st;
+    tap_status status = path.failed ? tap_fail_nomem(err) : TAP_OK;
+    if (status == TAP_OK && stat(path.text, &st) == 0)
+        status = tap__tree_read(path.text, 0, r->place->modules ? parse_module : parse_debug, add_unnamed, r, err);
+    tap__strbuf_free(&path);
+    return status;
+}
+
+/* The file itself, for what it held and nobody can name any more. */
+static tap_status add_broken(rest *r, const char *file, const char *why)
+{
+    tap_facts facts = {.why = why, .unknown = true};
+    tap_record record = {.seq = (*r->seq)++, .rank = r->place->rank, .child = r->place->child, .step = r->place->step,
+        .name = file, .state = TAP_RECORD_TORN, .value_type = TAP_VALUE_NONE, .path = "", .source = "", .module = "",
+        .graph = "", .node = "", .device = "", .placements = "", .type_name = "", .file = file};
+    return r->add(r->user, &record, &facts);
+}
+
+/* text NULL: it could not be read at all; why: what is wrong with it. */
+static tap_status read_rest(const tap_msprobe_place *place, const char *text, size_t len, const char *file,
+                            const char *why, uint64_t *seq, tap_record_fn add, void *user, tap_error *err)
+{
+    rest r = {.place = place, .seq = seq, .add = add, .user = user};
+    uint64_t again = 0;
+    if (text)
+        tap__msprobe_records(text, len, place, &again, note_file, &r, NULL);
+    tap_status status = r.failed ? tap_fail_nomem(err) : add_files(&r, err);
+    if (status == TAP_OK)
+        status = add_broken(&r, file, why);
+    tap__strmap_free(&r.named);
+    return status;
+}
+
+static bool is_of_file(tap_status status)
+{
+    return status == TAP_E_TRUNCATED || status == TAP_E_FORMAT || status == TAP_E_LIMIT;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the trees */
+
+static tap_status read_text(const tap_msprobe_place *place, const char *file, const char *text, size_t len,
+                            uint64_t *seq, tap_record_fn add, void *user, tap_error *err)
+{
+    tap_error why;
+    tap_status status = tap__msprobe_records(text, len, place, seq, add, user, &why);
+    if (is_of_file(status))
+        return read_rest(place, text, len, file, why.message, seq, add, user, err);
+    if (status != TAP_OK && err)
+        *err = why;
+    return status;
+}
+
 static tap_status read_json(found_json *found, bool modules, uint64_t *seq, tap_record_fn add, void *user,
                             tap_error *err)
 {
-    char *text;
-    size_t len;
-    TAP_TRY(tap__file_get(found->whole, JSON_MAX_BYTES, &text, &len, err));
+    char *file = tap__strdup(found->whole + found->base), *text = NULL;
+    size_t len = 0;
+    tap_error why;
+    tap_status got = tap__file_get(found->whole, JSON_MAX_BYTES, &text, &len, &why);
     /* whole becomes the root directory, relative a copy of what follows it */
     *strrchr(found->whole, '/') = 0;
     size_t whole_len = strlen(found->whole);
@@ -561,10 +304,12 @@ static tap_status read_json(found_json *found, bool modules, uint64_t *seq, tap_
     }
     tap_msprobe_place place = {found->whole[0] ? found->whole : "/", relative.text, found->step, found->rank,
                                found->child, modules};
-    tap_status status = relative.failed ? tap_fail_nomem(err)
-                                        : tap__msprobe_records(text, len, &place, seq, add, user, err);
+    tap_status status = relative.failed || !file || got == TAP_E_NOMEM ? tap_fail_nomem(err)
+                        : got == TAP_OK ? read_text(&place, file, text, len, seq, add, user, err)
+                                        : read_rest(&place, NULL, 0, file, why.message, seq, add, user, err);
     tap__strbuf_free(&relative);
     tap__free(text);
+    tap__free(file);
     return status;
 }
 

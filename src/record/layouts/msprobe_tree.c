@@ -2,6 +2,7 @@
  * JSON is made when they are saved and copied when the file is written. */
 #include "record/layouts/msprobe.h"
 
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -10,6 +11,7 @@
 
 #define INDEX_FROM 32u        /* children from which a dict is looked up by hash */
 #define GAP_MAX (1u << 20)    /* elements of a list that may be missing in a row */
+#define TREE_MAX_DEPTH (TAP_MSPROBE_DEPTH + 32)
 
 tap_node *tap__node_new(tap_node_type type)
 {
@@ -220,178 +222,42 @@ void tap__node_write(tap_json *json, const tap_node *node)
 
 /* -------------------------------------------------------------------------------------------------------- parsing */
 
-typedef struct parser {
-    const char *at, *end;
-    bool texts; /* leaves may be strings */
-} parser;
-
-static void skip_space(parser *p)
+/* An object whose "type" comes first and is a text is a leaf: that is how leaves are written, and a value under a user's
+ * key "type" is never a plain text. */
+static bool at_leaf(tap_json_reader look, tap_strbuf *key)
 {
-    while (p->at < p->end && (*p->at == ' ' || *p->at == '\n' || *p->at == '\t' || *p->at == '\r'))
-        p->at++;
+    char c = tap__json_peek(&look);
+    return c != '[' && (c != '{' || (tap__json_enter(&look, '{') && tap__json_member(&look, key) &&
+                                     strcmp(key->text, "type") == 0 && tap__json_peek(&look) == '"'));
 }
 
-static bool take(parser *p, char c)
+/* texts: leaves may be plain texts. */
+static bool parse_value(tap_json_reader *json, tap_node *node, bool texts, tap_strbuf *key)
 {
-    skip_space(p);
-    if (p->at == p->end || *p->at != c)
-        return false;
-    p->at++;
-    return true;
-}
-
-static bool skip_string(parser *p)
-{
-    if (!take(p, '"'))
-        return false;
-    for (; p->at < p->end && *p->at != '"'; p->at++)
-        if (*p->at == '\\' && p->at + 1 < p->end)
-            p->at++;
-    return take(p, '"');
-}
-
-/* Steps over one value of any kind. */
-static bool skip_value(parser *p)
-{
-    int depth = 0;
-    do {
-        skip_space(p);
-        if (p->at == p->end)
-            return false;
-        char c = *p->at;
-        if (c == '"') {
-            if (!skip_string(p))
-                return false;
-            continue;
-        }
-        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
-        if (depth < 0 || (depth == 0 && (c == ',' || c == ':')))
-            return false;
-        if (strchr("{}[],:", c)) {
-            p->at++;
-            continue;
-        }
-        while (p->at < p->end && !strchr(" \t\r\n{}[],:\"", *p->at))
-            p->at++;
-    } while (depth > 0);
-    return true;
-}
-
-static int hex4(const char *text)
-{
-    int value = 0;
-    for (int i = 0; i < 4; i++) {
-        char c = text[i];
-        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                  : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-        if (digit < 0)
-            return -1;
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
-static void add_utf8(tap_strbuf *out, uint32_t code)
-{
-    if (code >= 0xDC80 && code <= 0xDCFF) { /* a byte that was not UTF-8 */
-        tap__strbuf_char(out, (char)(code & 0xFF));
-    } else if (code < 0x80) {
-        tap__strbuf_char(out, (char)code);
-    } else if (code < 0x800) {
-        tap__strbuf_char(out, (char)(0xC0 | code >> 6));
-        tap__strbuf_char(out, (char)(0x80 | (code & 0x3F)));
-    } else if (code < 0x10000) {
-        tap__strbuf_char(out, (char)(0xE0 | code >> 12));
-        tap__strbuf_char(out, (char)(0x80 | (code >> 6 & 0x3F)));
-        tap__strbuf_char(out, (char)(0x80 | (code & 0x3F)));
-    } else {
-        tap__strbuf_char(out, (char)(0xF0 | code >> 18));
-        tap__strbuf_char(out, (char)(0x80 | (code >> 12 & 0x3F)));
-        tap__strbuf_char(out, (char)(0x80 | (code >> 6 & 0x3F)));
-        tap__strbuf_char(out, (char)(0x80 | (code & 0x3F)));
-    }
-}
-
-/* One escape; at is behind the backslash. */
-static const char *take_escape(const char *at, const char *end, tap_strbuf *out)
-{
-    static const char NAMES[] = "bfnrt", VALUES[] = "\b\f\n\r\t";
-    const char *name = strchr(NAMES, *at);
-    if (*at != 'u' || end - at < 5) {
-        tap__strbuf_char(out, *at && name ? VALUES[name - NAMES] : *at);
-        return at + 1;
-    }
-    int code = hex4(at + 1), low = end - at >= 11 && at[5] == '\\' && at[6] == 'u' ? hex4(at + 7) : -1;
-    if (code >= 0xD800 && code < 0xDC00 && low >= 0xDC00 && low < 0xE000) {
-        add_utf8(out, 0x10000u + ((uint32_t)(code - 0xD800) << 10) + (uint32_t)(low - 0xDC00));
-        return at + 11;
-    }
-    add_utf8(out, code < 0 ? '?' : (uint32_t)code);
-    return at + 5;
-}
-
-static bool take_key(parser *p, tap_strbuf *out)
-{
-    skip_space(p);
-    const char *start = p->at + 1;
-    if (!skip_string(p))
-        return false;
-    const char *end = p->at - 1;
-    tap__strbuf_clear(out);
-    tap__strbuf_add(out, "", 0);
-    for (const char *at = start; at < end;) {
-        if (*at == '\\' && at + 1 < end)
-            at = take_escape(at + 1, end, out);
-        else
-            tap__strbuf_char(out, *at++);
-    }
-    return !out->failed && take(p, ':');
-}
-
-/* An object whose "type" comes first and is a string is a leaf: that is how leaves are written, and a value under a
- * user's key "type" is never a plain string. */
-static bool at_leaf(const parser *p)
-{
-    parser look = *p;
-    if (!take(&look, '{'))
-        return *look.at != '[';
-    skip_space(&look);
-    const char *key = look.at;
-    return skip_string(&look) && look.at - key == 6 && memcmp(key, "\"type\"", 6) == 0 && take(&look, ':') &&
-           (skip_space(&look), look.at < look.end && *look.at == '"');
-}
-
-static bool parse_value(parser *p, tap_node *node, int depth, tap_strbuf *key)
-{
-    skip_space(p);
-    if (p->at == p->end || depth > TAP_MSPROBE_DEPTH + 16)
-        return false;
     tap__node_set(node, NULL, 0); /* the last of equal keys counts */
-    if (at_leaf(p)) {
-        const char *start = p->at;
-        if (!skip_value(p))
-            return false;
-        size_t len = (size_t)(p->at - start);
-        if (len == 4 && memcmp(start, "null", 4) == 0)
-            return true;
-        if (*start != '{' && !(p->texts && *start == '"'))
+    char c = tap__json_peek(json);
+    if (at_leaf(*json, key)) {
+        const char *text;
+        size_t len;
+        if (!tap__json_skip(json, &text, &len) || c == 'n')
+            return c == 'n' && !json->why;
+        if (c != '{' && !(texts && c == '"'))
             return false; /* leaves are objects */
-        tap__node_set(node, tap__strndup(start, len), len);
+        tap__node_set(node, tap__strndup(text, len), len);
         return node->text != NULL;
     }
-    bool dict = *p->at++ == '{';
-    char close = dict ? '}' : ']';
+    bool dict = c == '{';
     tap__node_become(node, dict ? TAP_NODE_DICT : TAP_NODE_LIST);
-    if (take(p, close))
-        return true;
-    do {
-        if (dict && !take_key(p, key))
+    if (!tap__json_enter(json, c))
+        return false;
+    while (dict ? tap__json_member(json, key) : tap__json_item(json)) {
+        tap_node *child = key->failed ? NULL
+                          : dict      ? tap__node_key(node, key->text, key->len)
+                                      : tap__node_at(node, node->count);
+        if (!child || !parse_value(json, child, texts, key))
             return false;
-        tap_node *child = dict ? tap__node_key(node, key->text, key->len) : tap__node_at(node, node->count);
-        if (!child || !parse_value(p, child, depth + 1, key))
-            return false;
-    } while (take(p, ','));
-    return take(p, close);
+    }
+    return !json->why;
 }
 
 /* Frees *out unless it is whole. */
@@ -406,25 +272,31 @@ static tap_status parsed(bool ok, tap_node **out, tap_error *err)
 
 tap_status tap__node_parse(const char *text, size_t len, tap_node **out, tap_error *err)
 {
-    parser p = {text, text + len, false};
+    tap_json_reader json;
+    tap__json_read_begin(&json, text, len, TREE_MAX_DEPTH);
     tap_strbuf key = TAP_STRBUF_INIT;
     tap_node *data = *out = tap__node_new(TAP_NODE_DICT);
-    bool ok = data && take(&p, '{'), found = false;
-    while (ok && !found && take_key(&p, &key)) {
-        found = key.len == 4 && memcmp(key.text, "data", 4) == 0;
-        ok = found ? (skip_space(&p), p.at < p.end && *p.at == '{') && parse_value(&p, data, 0, &key)
-                   : skip_value(&p) && take(&p, ',');
+    bool found = false, ok = data && tap__json_enter(&json, '{');
+    while (ok && tap__json_member(&json, &key)) {
+        const char *value;
+        size_t value_len;
+        bool is_data = key.len == 4 && memcmp(key.text, "data", 4) == 0;
+        found |= is_data;
+        ok = is_data ? tap__json_peek(&json) == '{' && parse_value(&json, data, false, &key)
+                     : tap__json_skip(&json, &value, &value_len);
     }
+    ok = ok && found && tap__json_end(&json);
     tap__strbuf_free(&key);
-    return parsed(ok && found, out, err);
+    return parsed(ok, out, err);
 }
 
 tap_status tap__node_parse_plain(const char *text, size_t len, tap_node **out, tap_error *err)
 {
-    parser p = {text, text + len, true};
+    tap_json_reader json;
+    tap__json_read_begin(&json, text, len, TREE_MAX_DEPTH);
     tap_strbuf key = TAP_STRBUF_INIT;
     tap_node *all = *out = tap__node_new(TAP_NODE_DICT);
-    bool ok = all && (skip_space(&p), p.at < p.end && *p.at == '{') && parse_value(&p, all, 0, &key);
+    bool ok = all && tap__json_peek(&json) == '{' && parse_value(&json, all, true, &key) && tap__json_end(&json);
     tap__strbuf_free(&key);
     return parsed(ok, out, err);
 }

@@ -1,57 +1,15 @@
 /* source_files.c - recordings of the other layouts and single tensor files: one source, whose rows were gathered into
  * an index in memory when it was opened, and whose bytes are read through the file formats. */
-#include "record/read/verify.h"
+#include "record/read/source_files.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "record/layouts/layout.h"
 #include "record/ring/journal.h"
 
 #include <string.h>
 
-/* --------------------------------------------------------------------------------------------------------- opening */
-
-static tap_status add(void *user, const tap_record *record)
-{
-    tap_source *source = user;
-    return tap__index_add_record(source->index, record, NULL);
-}
-
-/* The one source there is. */
-static tap_status source_make(tap_run *run, tap_error *err)
-{
-    tap_source *source = tap__calloc(1, sizeof *source);
-    run->sources = tap__calloc(1, sizeof *run->sources);
-    if (!source || !run->sources) {
-        tap__free(source);
-        return tap_fail_nomem(err);
-    }
-    run->type = &tap__source_files;
-    run->sources[run->count++] = source;
-    source->rank = TAP_RANK_OF_ROW;
-    source->in_memory = true;
-    source->relative = tap__strdup("");
-    if (!source->relative)
-        return tap_fail_nomem(err);
-    return tap__index_create_memory(&source->index, err);
-}
-
-static void counts_take(tap_run *run)
-{
-    tap_index_counts counts;
-    tap__index_counts(run->sources[0]->index, &counts);
-    run->sources[0]->info.records = counts.records;
-    run->sources[0]->info.bytes = counts.bytes;
-}
-
-static tap_status read_layout(tap_run *run, const tap_layout *layout, const char *path, tap_error *err)
-{
-    run->layout = layout->name;
-    TAP_TRY(source_make(run, err));
-    TAP_TRY(layout->read(path, add, run->sources[0], err));
-    counts_take(run);
-    return TAP_OK;
-}
+/* --------------------------------------------------------------------------------------------------- single files */
 
 /* A number is kept as the eight bytes of its value, text as its bytes. */
 static void describe_scalar(const tap_file_entry *entry, tap_record *record, int64_t *shape)
@@ -72,12 +30,13 @@ static void describe_scalar(const tap_file_entry *entry, tap_record *record, int
     record->payload_bytes = tap_dtype_describe(record->dtype)->bytes;
 }
 
-static tap_status add_entry(tap_run *run, const tap_file_entry *entry, const char *file, const char *stem,
-                            tap_error *err)
+static tap_status add_entry(const tap_file_entry *entry, const char *file, const char *stem, tap_record_fn add,
+                            void *user, tap_error *err)
 {
     int64_t shape[TAP_MAX_NDIM];
+    tap_facts facts = {.why = NULL};
     tap_record record = {.name = entry->name && entry->name[0] ? entry->name : stem, .value_type = entry->value_type,
-                         .shape = shape, .file = file, .offset = entry->offset};
+                         .shape = shape, .file = file, .offset = entry->offset, .path = ""};
     if (entry->value_type == TAP_VALUE_TENSOR || entry->value_type == TAP_VALUE_META) {
         int64_t bytes = tap_tensor_bytes(&entry->tensor);
         if (bytes < 0)
@@ -89,55 +48,121 @@ static tap_status add_entry(tap_run *run, const tap_file_entry *entry, const cha
     } else {
         describe_scalar(entry, &record, shape);
     }
-    return tap__index_add_record(run->sources[0]->index, &record, err);
+    return add(user, &record, &facts);
 }
 
-static tap_status read_entries(tap_run *run, tap_file *file, const char *name, const char *stem, tap_error *err)
+static tap_status read_entries(tap_file *file, const char *name, tap_record_fn add, void *user, tap_error *err)
 {
-    run->layout = tap_file_format(file);
-    TAP_TRY(source_make(run, err));
-    for (size_t i = 0; i < tap_file_count(file); i++) {
+    const char *dot = strrchr(name, '.');
+    char *stem = tap__strndup(name, dot && dot != name ? (size_t)(dot - name) : strlen(name));
+    tap_status status = stem ? TAP_OK : tap_fail_nomem(err);
+    for (size_t i = 0; i < tap_file_count(file) && status == TAP_OK; i++) {
         tap_file_entry entry;
-        TAP_TRY(tap_file_get(file, i, &entry, err));
-        TAP_TRY(add_entry(run, &entry, name, stem, err));
+        status = tap_file_get(file, i, &entry, err);
+        if (status == TAP_OK)
+            status = add_entry(&entry, name, stem, add, user, err);
     }
-    counts_take(run);
+    tap__free(stem);
+    return status;
+}
+
+tap_status tap__files_each(const tap_files *files, tap_record_fn add, void *user, tap_error *err)
+{
+    if (files->layout)
+        return files->layout->read(files->path, add, user, err);
+    if (!files->is_file)
+        return TAP_OK;
+    tap_file *file;
+    TAP_TRY(tap_file_open(files->path, &file, err));
+    const char *slash = strrchr(files->path, '/');
+    tap_status status = read_entries(file, slash ? slash + 1 : files->path, add, user, err);
+    tap_file_close(file);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------- opening */
+
+/* What filling an index from files comes to. */
+typedef struct filling {
+    tap_index *index;
+    uint64_t whole, broken; /* records; files of which nobody knows what they held */
+    tap_error why;          /* of the first of them */
+} filling;
+
+static tap_status add_row(void *user, const tap_record *record, const tap_facts *facts)
+{
+    filling *f = user;
+    if (facts->unknown && !f->broken++)
+        tap_fail(&f->why, TAP_E_FORMAT, "%s", facts->why);
+    f->whole += !facts->unknown;
+    return tap__index_add_record(f->index, record, NULL);
+}
+
+/* The one source there is. */
+static tap_status source_make(tap_run *run, const tap_layout *layout, const char *path, bool is_file, tap_error *err)
+{
+    tap_files *files = tap__calloc(1, sizeof *files);
+    run->sources = tap__calloc(1, sizeof *run->sources);
+    if (!files || !run->sources) {
+        tap__free(files);
+        return tap_fail_nomem(err);
+    }
+    run->type = &tap__source_files;
+    run->sources[run->count++] = &files->source;
+    files->layout = layout;
+    files->is_file = is_file;
+    files->path = tap__strdup(path);
+    files->source.rank = TAP_RANK_OF_ROW;
+    files->source.in_memory = true;
+    files->source.relative = tap__strdup("");
+    if (!files->source.relative || !files->path)
+        return tap_fail_nomem(err);
+    return tap__index_create_memory(&files->source.index, err);
+}
+
+static tap_status fill(tap_run *run, tap_error *err)
+{
+    tap_source *source = run->sources[0];
+    filling f = {.index = source->index};
+    TAP_TRY(tap__files_each((tap_files *)source, add_row, &f, err));
+    if (f.broken && !f.whole)
+        return tap_fail(err, f.why.status, "%s: %s", run->dir, f.why.message);
+    if (f.broken)
+        tap__log(TAP_LOG_WARNING, "%s: %s; what is whole is read. Run: tensortap verify", run->dir, f.why.message);
+    tap_index_counts counts;
+    tap__index_counts(source->index, &counts);
+    source->info.records = counts.records;
+    source->info.bytes = counts.bytes;
     return TAP_OK;
 }
 
-static tap_status read_file(tap_run *run, const char *path, tap_error *err)
+static const tap_layout *layout_of(const char *path)
 {
-    tap_file *file;
-    TAP_TRY(tap_file_open(path, &file, err));
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
-    char *stem = tap__strndup(name, dot && dot != name ? (size_t)(dot - name) : strlen(name));
-    char *base = tap__strdup(name);
-    tap_status status = stem && base ? read_entries(run, file, base, stem, err) : tap_fail_nomem(err);
-    tap_file_close(file);
-    tap__free(stem);
-    tap__free(base);
-    /* files are found relative to the directory */
-    char *end = strrchr(run->dir, '/');
-    if (end)
-        end[end == run->dir] = 0;
-    return status;
+    const tap_layout *layout;
+    for (size_t i = 0; (layout = tap__layout_at(i)); i++)
+        if (layout->detect && layout->read && layout->detect(path))
+            return layout;
+    return NULL;
 }
 
 tap_status tap__files_open(tap_run *run, const char *path, bool is_file, tap_error *err)
 {
-    const tap_layout *layout;
-    for (size_t i = 0; (layout = tap__layout_at(i)); i++)
-        if (!layout->native && layout->detect && layout->read && layout->detect(path))
-            return read_layout(run, layout, path, err);
-    if (is_file)
-        return read_file(run, path, err);
-    if (!tap__journal_is_beside(path))
+    const tap_layout *layout = layout_of(path);
+    /* where the disk was full before a layout's first list was written, what was lost is all there is to tell */
+    if (!layout && !is_file && !tap__journal_is_beside(path))
         return tap_fail(err, TAP_E_NOTFOUND, "no recording in %s", path);
-    /* the disk was full before a layout's first list was written: what was lost is all there is to tell */
-    run->layout = "lost";
-    TAP_TRY(source_make(run, err));
-    counts_take(run);
-    return TAP_OK;
+    run->layout = layout ? layout->name : "lost";
+    if (!layout && is_file) {
+        tap_file *file;
+        TAP_TRY(tap_file_open(path, &file, err));
+        run->layout = tap_file_format(file);
+        tap_file_close(file);
+    }
+    TAP_TRY(source_make(run, layout, path, is_file, err));
+    char *end = is_file ? strrchr(run->dir, '/') : NULL; /* files are found relative to the directory */
+    if (end)
+        end[end == run->dir] = 0;
+    return fill(run, err);
 }
 
 /* Rows are read once, when the recording is opened. */
@@ -241,68 +266,12 @@ static tap_status map(const char *path, const tap_record *record, tap_mapping *o
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------ verifying */
-
-static void verify_record(tap_verifier *v, const tap_record *record)
-{
-    v->result.records++;
-    v->result.bytes += record->payload_bytes;
-    if (v->options.quick || !record->payload_bytes || !record->file[0])
-        return;
-    tap_mapping mapping;
-    tap_error why;
-    tap_status status = tap_record_map(v->run, record, &mapping, &why);
-    if (status != TAP_OK) {
-        tap__verify_report(v, (tap_problem){.kind = status == TAP_E_NOTFOUND ? TAP_PROBLEM_MISSING : TAP_PROBLEM_CORRUPT,
-                                .step = record->step, .name = record->name, .path = record->path, .count = 1,
-                                .file = record->file, .reason = why.message});
-        return;
-    }
-    int64_t bytes = tap_tensor_bytes(&mapping.tensor);
-    if (record->has_hash && mapping.tensor.dtype == record->dtype && bytes >= 0 &&
-        tap_tensor_is_contiguous(&mapping.tensor) &&
-        tap_hash_bytes(mapping.tensor.data, (size_t)bytes) != record->hash)
-        tap__verify_report(v, (tap_problem){.kind = TAP_PROBLEM_CORRUPT, .step = record->step, .name = record->name,
-                                .path = record->path, .count = 1, .file = record->file,
-                                .reason = tap_text("the bytes on disk do not match their checksum")});
-    tap_mapping_release(&mapping);
-}
-
-static void on_journal(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
-{
-    tap_verifier *v = user;
-    (void)bytes;
-    tap__verify_report(v, (tap_problem){.kind = TAP_PROBLEM_DROPPED, .step = step, .name = name, .count = count,
-                                        .reason = tap__reason_text(reason)});
-}
-
-static tap_status verify(tap_verifier *v)
-{
-    v->total = v->run->sources[0]->info.bytes;
-    tap_query query;
-    tap_query_init(&query);
-    query.incomplete = true;
-    tap_cursor *cursor;
-    TAP_TRY(tap_run_query(v->run, &query, &cursor, v->err));
-    tap_record record;
-    tap_status status;
-    while ((status = tap_cursor_next(cursor, &record, v->err)) == TAP_OK) {
-        verify_record(v, &record);
-        if ((status = tap__verify_go_on(v, v->done + record.payload_bytes)) != TAP_OK)
-            break;
-    }
-    tap_cursor_close(cursor);
-    if (status != TAP_END)
-        return status;
-    return tap__journal_read_beside(v->run->dir, on_journal, v, v->err);
-}
-
 static void close_source(tap_source *source)
 {
-    (void)source;
+    tap__free(((tap_files *)source)->path);
 }
 
 const tap_source_type tap__source_files = {
     .look = look, .open = nothing, .refresh = nothing, .rebuild = nothing, .rank = rank_of,
-    .place = place, .map = map, .verify = verify, .close = close_source,
+    .place = place, .map = map, .verify = tap__verify_files, .close = close_source,
 };

@@ -156,8 +156,9 @@ static int drive(void)
     return failed;
 }
 
-static tap_status print_record(void *user, const tap_record *r)
+static tap_status print_record(void *user, const tap_record *r, const tap_facts *facts)
 {
+    (void)facts;
     (void)user;
     tap_strbuf out = TAP_STRBUF_INIT;
     tap_json json;
@@ -248,8 +249,9 @@ typedef struct seen {
     } items[16];
 } seen;
 
-static tap_status keep_record(void *user, const tap_record *r)
+static tap_status keep_record(void *user, const tap_record *r, const tap_facts *facts)
 {
+    (void)facts;
     seen *s = user;
     assert_true(s->count < 16);
     struct seen_record *item = &s->items[s->count++];

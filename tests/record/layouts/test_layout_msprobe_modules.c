@@ -121,8 +121,9 @@ static void a_second_writer_goes_on(void **state)
     stop(&whole);
 }
 
-static tap_status count_record(void *user, const tap_record *record)
+static tap_status count_record(void *user, const tap_record *record, const tap_facts *facts)
 {
+    (void)facts;
     (void)record;
     ++*(uint64_t *)user;
     return TAP_OK;
@@ -192,8 +193,9 @@ static void any_allocation_may_fail(void **state)
     scratch_drop(dir);
 }
 
-static tap_status keep_line(void *user, const tap_record *r)
+static tap_status keep_line(void *user, const tap_record *r, const tap_facts *facts)
 {
+    (void)facts;
     char *text = user;
     snprintf(text + strlen(text), 1024 - strlen(text), "%s %s %u %s\n", r->name, tap_kind_name(r->kind), r->call,
              r->path);
