@@ -1,5 +1,6 @@
 """The layouts of plain files, read by the libraries people read them with."""
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -119,3 +120,34 @@ def test_torchair_tree(tmp_path: pathlib.Path) -> None:
     assert {(r["name"], r["node"], r["graph"], r["step"]) for r in records} == {(node, node, "graph_1", 3)}
     assert records[-1]["kind"] == OUTPUT and records[0]["kind"] == INPUT
     assert {r["time_ns"] for r in records} == {stamp * 1000}
+
+
+NUMBER = {"torchair": r"^w(\d*)\.", "mindspore": r"_(\d+)\.npy$", "torch_npu": r"_device_0_?(\d*)\.pt$", "troubleshooter": r"^(\d+)_"}
+
+
+@pytest.mark.parametrize("layout", ["msprobe", "msprobe_modules", "torchair", "mindspore", "torch_npu", "troubleshooter"])
+def test_twenty_thousand_files_in_one_directory(tmp_path: pathlib.Path, layout: str) -> None:
+    """Also when there are as many files of somebody else's, of names that come before and behind."""
+    count = 20000
+    tensor = torch.arange(2)
+    machine = Machine(layout, str(tmp_path), world_size=1, distributed=True)
+    more = {"kind": OUTPUT} if layout == "torchair" else {}
+    machine.save("w", tensor, **more)
+    if layout.startswith("msprobe"):
+        machine.op("flush", force=True)
+    machine.run()
+    (one,) = [path for path in tmp_path.rglob("*") if path.suffix in (".npy", ".pt")]
+    for i in range(count):
+        (one.parent / f"{'0a' if i % 2 else 'zz'} {i}.txt").touch()
+    found, records = read(str(tmp_path))
+    assert found == layout and [r["name"] for r in records] == ["w.pt" if layout == "torch_npu" else "w"]
+
+    if layout.startswith("msprobe"):
+        return  # their list says what is there
+    stem = {"torchair": f"w{{}}{one.name[1:]}", "mindspore": "w_int64_{}.npy", "torch_npu": "w_device_0_{}.pt", "troubleshooter": "{}_w.npy"}
+    for i in range(1, count):
+        (one.parent / stem[layout].format(i)).hardlink_to(one)
+    found, records = read(str(tmp_path))
+    assert found == layout and len(records) == count
+    numbers = [int(re.search(NUMBER[layout], r["file"].rsplit("/", 1)[-1]).group(1) or 0) for r in records]
+    assert numbers == list(range(count))

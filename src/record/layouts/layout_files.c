@@ -16,7 +16,6 @@
 #include <sys/stat.h>
 
 #define MAX_FILES (16u << 20)   /* of one recording */
-#define DETECT_FILES 2000u      /* looked at to recognise one */
 
 /* ----------------------------------------------------------------------------------------------------- small parts */
 
@@ -176,9 +175,7 @@ static tap_status names_read(names *list, walk *w, tap_error *err)
     for (struct dirent *entry; status == TAP_OK && (entry = readdir(dir));) {
         if (entry->d_name[0] == '.')
             continue; /* also temporary files */
-        if (list->count >= w->left)
-            status = tap_fail(err, TAP_E_LIMIT, "%s holds too many files to list", w->whole.text);
-        else if (!names_add(list, entry->d_name))
+        if (!names_add(list, entry->d_name))
             status = tap_fail_nomem(err);
     }
     closedir(dir);
@@ -286,7 +283,7 @@ static bool detect_visit(void *user, const char *whole, const char *relative)
 bool tap__tree_detect(const char *path, int depth, tap_parse_fn parse)
 {
     detection d = {.parse = parse};
-    tap__tree_walk(path, depth, DETECT_FILES, detect_visit, &d, NULL);
+    tap__tree_walk(path, depth, MAX_FILES, detect_visit, &d, NULL);
     found_free(&d.found);
     return d.yes;
 }

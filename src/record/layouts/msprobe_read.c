@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #define JSON_MAX_BYTES ((size_t)1 << 30)
+#define MAX_FILES ((size_t)64 << 20) /* of one recording */
 #define TREE_DEPTH 4 /* pynative/step0/rank0/debug.json */
 
 typedef struct found_json {
@@ -94,7 +95,7 @@ static void list_free(listing *list)
 static bool detect(const char *path, const char *file)
 {
     listing list = {.file = file, .only_one = true};
-    tap__tree_walk(path, TREE_DEPTH, 20000, list_visit, &list, NULL);
+    tap__tree_walk(path, TREE_DEPTH, MAX_FILES, list_visit, &list, NULL);
     bool yes = list.count;
     list_free(&list);
     return yes;
@@ -316,7 +317,7 @@ static tap_status read_json(found_json *found, bool modules, uint64_t *seq, tap_
 static tap_status read_tree(const char *path, bool modules, tap_record_fn add, void *user, tap_error *err)
 {
     listing list = {.file = modules ? "dump.json" : "debug.json"};
-    tap_status status = tap__tree_walk(path, TREE_DEPTH, (size_t)64 << 20, list_visit, &list, err);
+    tap_status status = tap__tree_walk(path, TREE_DEPTH, MAX_FILES, list_visit, &list, err);
     if (status == TAP_OK && list.failed)
         status = tap_fail_nomem(err);
     tell_processes(&list);
