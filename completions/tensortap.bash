@@ -9,7 +9,7 @@ _tensortap() {
     local options='' words='' value='' run='' i n=0 kinds=() choices=()
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        COMPREPLY=($(compgen -W 'ls show stats verify export index recover wait convert summary completion version help' -- "$cur"))
+        COMPREPLY=($(compgen -W 'ls show stats verify compare repeat nan export index recover wait convert summary completion version help' -- "$cur"))
         return
     fi
     case $command in
@@ -57,6 +57,54 @@ _tensortap() {
             options='--quick --rules --all --limit --json --color --help'
             case $prev in
             --limit) words=''; value=words ;;
+            --color) words='auto always never'; value=words ;;
+            esac
+            kinds[0]=p
+            ;;
+        compare)
+            options='--tol --noise --steps --precision --allow --all --limit --output --csv --threads --name --step --rank --kind --json --color --help'
+            case $prev in
+            --tol|-t) words=''; value=words ;;
+            --noise) words=''; value=words ;;
+            --steps) words=''; value=words ;;
+            --precision|-p) words=''; value=words ;;
+            --allow) words=''; value=words ;;
+            --limit) words=''; value=words ;;
+            --output|-o) words=''; value=words ;;
+            --threads) words=''; value=words ;;
+            --name|-n) words=''; value=names ;;
+            --step|-s) words=''; value=words ;;
+            --rank|-r) words=''; value=words ;;
+            --kind|-k) words='forward grad input output param'; value=words ;;
+            --color) words='auto always never'; value=words ;;
+            esac
+            kinds[0]=p
+            kinds[1]=p
+            ;;
+        repeat)
+            options='--allow --all --limit --output --csv --threads --name --step --rank --kind --json --color --help'
+            case $prev in
+            --allow) words=''; value=words ;;
+            --limit) words=''; value=words ;;
+            --output|-o) words=''; value=words ;;
+            --threads) words=''; value=words ;;
+            --name|-n) words=''; value=names ;;
+            --step|-s) words=''; value=words ;;
+            --rank|-r) words=''; value=words ;;
+            --kind|-k) words='forward grad input output param'; value=words ;;
+            --color) words='auto always never'; value=words ;;
+            esac
+            kinds[0]=p
+            kinds[1]=p
+            ;;
+        nan)
+            options='--name --step --rank --kind --attempt --json --color --help'
+            case $prev in
+            --name|-n) words=''; value=names ;;
+            --step|-s) words=''; value=words ;;
+            --rank|-r) words=''; value=words ;;
+            --kind|-k) words='forward grad input output param'; value=words ;;
+            --attempt) words='all'; value=words ;;
             --color) words='auto always never'; value=words ;;
             esac
             kinds[0]=p
@@ -131,7 +179,7 @@ _tensortap() {
             case $prev in
             --color) words='auto always never'; value=words ;;
             esac
-            kinds[0]=s; choices[0]='ls show stats verify export index recover wait convert summary completion version help'
+            kinds[0]=s; choices[0]='ls show stats verify compare repeat nan export index recover wait convert summary completion version help'
             ;;
     *) return ;;
     esac

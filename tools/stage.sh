@@ -69,9 +69,9 @@ export OMP_WAIT_POLICY=passive
 run_pytest() { # [quick]
     # shellcheck disable=SC2086
     if [[ ${1:-} == quick ]]; then # what needs neither a compiler of torch's nor a killed process
-        "$py" -m pytest -q "${spread[@]}" -m "not slow" tests/python tests/cli ${PYTEST_ARGS:-}
+        "$py" -m pytest -q "${spread[@]}" -m "not slow" tests/python tests/compare tests/cli ${PYTEST_ARGS:-}
     else
-        "$py" -m pytest -q "${spread[@]}" tests/python tests/torch tests/engine tests/compat tests/cli tests/fault \
+        "$py" -m pytest -q "${spread[@]}" tests/python tests/compare tests/torch tests/engine tests/compat tests/cli tests/fault \
             ${PYTEST_ARGS:-}
     fi
 }

@@ -247,6 +247,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
         PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
         recorder_init(module) < 0 || sink_init(module) < 0 || settle_init(module) < 0 || reader_init(module) < 0 ||
+        compare_init(module) < 0 ||
         torch_init(module) < 0 || mindspore_init(module) < 0 || engine_init(module) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -95,6 +95,7 @@ int recorder_init(PyObject *module);
 int sink_init(PyObject *module);
 int settle_init(PyObject *module);
 int reader_init(PyObject *module);
+int compare_init(PyObject *module);
 int torch_init(PyObject *module);
 int engine_init(PyObject *module);
 int mindspore_init(PyObject *module);

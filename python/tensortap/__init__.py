@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._core import Error, messages, save, step
 from ._core import version as __version__
+from ._record.comparing import Comparison, Match, compare
 from ._record.onimport import when_imported as _when_imported
 from ._record.reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
 from ._record.recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
@@ -29,10 +30,12 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "CheckError",
+    "Comparison",
     "Counts",
     "Error",
     "Explained",
     "Mapping",
+    "Match",
     "Problem",
     "Record",
     "Recorder",
@@ -42,6 +45,7 @@ __all__ = [
     "Watch",
     "__version__",
     "close",
+    "compare",
     "counters",
     "current",
     "declare",

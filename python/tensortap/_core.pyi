@@ -123,6 +123,31 @@ class Mapping:
     def tobytes(self) -> bytes: ...
     def convert(self, dtype: str) -> bytes: ...
 
+class Comparison:
+    def summary(self) -> dict[str, Any]: ...
+    def verdict(self) -> dict[str, Any]: ...
+    def matches(self, classes: int, name: str | None) -> Iterator[dict[str, Any]]: ...
+    def match(self, id: int) -> dict[str, Any]: ...
+
+def compare_runs(
+    a: str,
+    b: str,
+    name: str | None,
+    steps: str | None,
+    ranks: str | None,
+    kind: int,
+    shift: int,
+    rules: tuple[str, ...],
+    noise: tuple[str, ...],
+    allow: str | None,
+    precision: str | None,
+    factor: float,
+    exact: bool,
+    threads: int,
+    output: str | None,
+) -> Comparison: ...
+def compare_open(path: str) -> Comparison: ...
+
 class Record:
     seq: int
     attempt: int

@@ -114,20 +114,34 @@ static int value_check(const cli_command *command, const cli_option *option, con
     return EXIT_FINE;
 }
 
+/* What stands between the values of an option that may be repeated; 0: the last one counts. */
+static char repeat_sign(cli_option_id id)
+{
+    static const struct {
+        cli_option_id id;
+        char sign;
+    } SIGNS[] = {{OPT_NAME, '|'}, {OPT_ALLOW, '|'}, {OPT_TOL, '\n'}, {OPT_NOISE, '\n'}};
+    for (size_t i = 0; i < sizeof SIGNS / sizeof SIGNS[0]; i++)
+        if (SIGNS[i].id == id)
+            return SIGNS[i].sign;
+    return 0;
+}
+
 static int option_set(cli *args, const cli_option *option, const char *value)
 {
     int bad = value_check(args->command, option, value);
     if (bad)
         return bad;
     const char *before = args->value[option->id];
-    if (option->id == OPT_NAME && before) { /* repeated: any of them */
+    char between = repeat_sign(option->id);
+    if (between && before) {
         size_t len = strlen(before), more = strlen(value);
         char *both = get_memory(NULL, len + more + 2);
         memcpy(both, before, len);
-        both[len] = '|';
+        both[len] = between;
         memcpy(both + len + 1, value, more + 1);
-        free(args->names);
-        value = args->names = both;
+        free(args->joined[option->id]);
+        value = args->joined[option->id] = both;
     }
     args->value[option->id] = value;
     return EXIT_FINE;
@@ -232,7 +246,8 @@ int args_parse(cli *args, const cli_command *command, int argc, char **argv)
 
 void args_free(cli *args)
 {
-    free(args->names);
+    for (int id = 0; id < OPT_COUNT; id++)
+        free(args->joined[id]);
 }
 
 int64_t args_number(const cli *args, cli_option_id id, int64_t otherwise)

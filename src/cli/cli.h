@@ -18,9 +18,11 @@ enum { EXIT_FINE = 0, EXIT_DIFFERENT = 1, EXIT_TROUBLE = 2 };
 typedef enum cli_option_id {
     OPT_NONE = 0,
     OPT_ALL,
+    OPT_ALLOW,
     OPT_ATTEMPT,
     OPT_CALL,
     OPT_COLOR,
+    OPT_CSV,
     OPT_EXACT,
     OPT_FOLLOW,
     OPT_FORCE,
@@ -33,12 +35,17 @@ typedef enum cli_option_id {
     OPT_LIMIT,
     OPT_LONG,
     OPT_NAME,
+    OPT_NOISE,
+    OPT_OUTPUT,
     OPT_PRECISION,
     OPT_QUICK,
     OPT_RANK,
     OPT_RULES,
     OPT_STEP,
+    OPT_STEPS,
+    OPT_THREADS,
     OPT_TIMEOUT,
+    OPT_TOL,
     OPT_COUNT
 } cli_option_id;
 
@@ -95,7 +102,7 @@ struct cli {
     const char *argument[CLI_MAX_ARGUMENTS];
     int argument_count;
     bool json;
-    char *names; /* of --name given more than once */
+    char *joined[OPT_COUNT]; /* of options given more than once */
 };
 
 /* EXIT_FINE, or EXIT_TROUBLE after saying why. The strings belong to argv; args_free frees the rest, in any case. */
@@ -114,6 +121,9 @@ int cmd_ls(const cli *args);
 int cmd_show(const cli *args);
 int cmd_stats(const cli *args);
 int cmd_verify(const cli *args);
+int cmd_compare(const cli *args);
+int cmd_repeat(const cli *args);
+int cmd_nan(const cli *args);
 int cmd_export(const cli *args);
 int cmd_index(const cli *args);
 int cmd_recover(const cli *args);

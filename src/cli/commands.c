@@ -12,13 +12,16 @@
      N_("colours: auto (on a terminal), always or never")},                                                          \
     {OPT_HELP, 'h', "help", VALUE_FLAG, NULL, NULL, N_("print this help")}, OPTION_END
 
-#define OPTIONS_FILTER                                                                                               \
+#define OPTIONS_FILTER_RECORDS                                                                                       \
     {OPT_NAME, 'n', "name", VALUE_TEXT, "GLOB", NULL,                                                                \
      N_("only these names: 'attn.*|loss', '!*.bias'; may be repeated")},                                             \
     {OPT_STEP, 's', "step", VALUE_TEXT, "RANGES", NULL, N_("only these steps: 3, 0,10-20 or 100-")},                 \
     {OPT_RANK, 'r', "rank", VALUE_TEXT, "RANGES", NULL, N_("only these ranks, written as steps are")},               \
     {OPT_KIND, 'k', "kind", VALUE_CHOICE, "KIND", "forward|grad|input|output|param",                                 \
-     N_("only this kind: forward, grad, input, output or param")},                                                   \
+     N_("only this kind: forward, grad, input, output or param")}
+
+#define OPTIONS_FILTER                                                                                               \
+    OPTIONS_FILTER_RECORDS,                                                                                          \
     {OPT_ATTEMPT, 0, "attempt", VALUE_ATTEMPT, "N", "all",                                                           \
      N_("this attempt of the job, or all; default: the newest of each rank")}
 
@@ -49,6 +52,35 @@ static const cli_option VERIFY[] = {
     {OPT_RULES, 0, "rules", VALUE_FLAG, NULL, NULL, N_("also list what filters and limits left out")},
     {OPT_ALL, 'a', "all", VALUE_FLAG, NULL, NULL, N_("every step, not only those with a difference")},
     {OPT_LIMIT, 0, "limit", VALUE_NUMBER, "N", NULL, N_("print at most N differences; default 100, 0: all")},
+    OPTIONS_COMMON,
+};
+
+static const cli_option COMPARE[] = {
+    {OPT_TOL, 't', "tol", VALUE_TEXT, "RULE", NULL,
+     N_("tolerance of some names: 'attn.*: rel<=1e-3 or abs<=1e-5'; may be repeated, the first that matches counts")},
+    {OPT_NOISE, 0, "noise", VALUE_TEXT, "RUN", NULL,
+     N_("a repetition of A: what differs no more than that is noise; may be repeated")},
+    {OPT_STEPS, 0, "steps", VALUE_TEXT, "A:B", NULL, N_("step A of the first stands beside step B of the second, and so on")},
+    {OPT_PRECISION, 'p', "precision", VALUE_TEXT, "TYPE", NULL,
+     N_("what was computed in, if coarser than what was recorded: tf32, bfloat16 or another dtype")},
+    {OPT_ALLOW, 0, "allow", VALUE_TEXT, "GLOB", NULL, N_("these names may differ or be missing; may be repeated")},
+    {OPT_ALL, 'a', "all", VALUE_FLAG, NULL, NULL, N_("list every match, not only those that differ")},
+    {OPT_LIMIT, 0, "limit", VALUE_NUMBER, "N", NULL, N_("list at most N matches; default 20, 0: all")},
+    {OPT_OUTPUT, 'o', "output", VALUE_TEXT, "FILE.cmp", NULL, N_("keep the result, an SQLite file that compare reads again")},
+    {OPT_CSV, 0, "csv", VALUE_FLAG, NULL, NULL, N_("print comma-separated values, a line for each match")},
+    {OPT_THREADS, 0, "threads", VALUE_NUMBER, "N", NULL, N_("threads that compare; default: one a processor, at most 8")},
+    OPTIONS_FILTER_RECORDS,
+    OPTIONS_COMMON,
+};
+
+static const cli_option REPEAT[] = {
+    {OPT_ALLOW, 0, "allow", VALUE_TEXT, "GLOB", NULL, N_("these names may differ or be missing; may be repeated")},
+    {OPT_ALL, 'a', "all", VALUE_FLAG, NULL, NULL, N_("list every match, not only those that differ")},
+    {OPT_LIMIT, 0, "limit", VALUE_NUMBER, "N", NULL, N_("list at most N matches; default 20, 0: all")},
+    {OPT_OUTPUT, 'o', "output", VALUE_TEXT, "FILE.cmp", NULL, N_("keep the result, an SQLite file that compare reads again")},
+    {OPT_CSV, 0, "csv", VALUE_FLAG, NULL, NULL, N_("print comma-separated values, a line for each match")},
+    {OPT_THREADS, 0, "threads", VALUE_NUMBER, "N", NULL, N_("threads that compare; default: one a processor, at most 8")},
+    OPTIONS_FILTER_RECORDS,
     OPTIONS_COMMON,
 };
 
@@ -96,6 +128,20 @@ const cli_command CLI_COMMANDS[] = {
     {"verify", {RUN}, N_("compare what was asked for with what is on disk"),
      N_("For each step and rank: what was asked for, what was captured, and the reason for each difference."),
      N_("something was lost"), "tensortap verify run\ntensortap verify run --quick --json\n", VERIFY, cmd_verify},
+    {"compare", {{"A", 'p', false, NULL}, {"B", 'p', true, NULL}},
+     N_("compare two recordings and name the first operation that is wrong"),
+     N_("A and B are recordings of the same program, in any layout; A alone is a result that -o kept. Records find each\n"
+        "other by step, rank, name, kind and call. A value may be off by the rounding of its dtype: beyond that it is\n"
+        "\"wrong\" when it is far more off than everything before it, else \"drift\"."),
+     N_("something drifts, differs or is on one side only"),
+     "tensortap compare good bad\ntensortap compare good bad --noise good2 --tol 'head.*: rel<=1e-3'\n"
+     "tensortap compare good bad -o result.cmp --json\n", COMPARE, cmd_compare},
+    {"repeat", {{"A", 'p', false, NULL}, {"B", 'p', false, NULL}},
+     N_("find the first tensor of two runs that is not the same bit for bit"),
+     N_("Only hashes are compared; tensors are read where they differ."), N_("something is not the same"),
+     "tensortap repeat run1 run2\n", REPEAT, cmd_repeat},
+    {"nan", {RUN}, N_("find the first NaN or Inf, and what fed it"), NULL, N_("there is one"),
+     "tensortap nan run\ntensortap nan run --kind forward\n", STATS, cmd_nan},
     {"export", {RUN, {"OUT", 'p', false, NULL}}, N_("write tensors as npy, pt or safetensors files"),
      N_("OUT is a directory, which gets one file for each record, or a file that ends in .safetensors or .pt and gets\n"
         "all of them, or in .npy and gets the only one."),

@@ -68,6 +68,9 @@ static void save_nested(tap_recorder *rec, int64_t step)
     check(tap_save_value(rec, "nested", &value, NULL), NULL);
 }
 
+/* Another run of the same program, in which one gradient is wrong and one record is missing. */
+static int changed;
+
 static void save_step(tap_recorder *rec, int rank, int64_t step)
 {
     tap_save_info placed = {.source = "train.py", .line = 12, .module = "layers.0.attn"};
@@ -77,9 +80,10 @@ static void save_step(tap_recorder *rec, int rank, int64_t step)
     tap_tensor id_tensor = {ids, TAP_I64, 1, &four, NULL}, loss_tensor = {&loss, TAP_F64, 0, NULL, NULL};
     save_floats(rec, "layers.0.attn.query", 4, 8, rank, 0.125 * (double)(step + 1), &placed, 0);
     save_floats(rec, "layers.0.attn.query", 4, 8, 0.25, -0.125 * (double)(step + 1), &placed, 0);
-    save_floats(rec, "layers.0.attn.query", 4, 8, 0.5, 0.25, &grad, step == 2 && rank == 1);
+    save_floats(rec, "layers.0.attn.query", 4, 8, 0.5, changed && step ? 0.2501 : 0.25, &grad, step == 2 && rank == 1);
     save_floats(rec, "注意力.输出", 2, 3, 0, 1, NULL, 0);
-    check(tap_save(rec, "ids", &id_tensor, NULL), NULL);
+    if (!changed || step < 2)
+        check(tap_save(rec, "ids", &id_tensor, NULL), NULL);
     save_nested(rec, step);
     check(tap_save(rec, "loss", &loss_tensor, NULL), NULL);
     check(tap_step(rec), NULL);
@@ -93,6 +97,12 @@ static void make_small(const char *dir)
             save_step(rec, rank, step);
         recorder_close(rec);
     }
+}
+
+static void make_changed(const char *dir)
+{
+    changed = 1;
+    make_small(dir);
 }
 
 /* A gradient that never comes and a site that never runs. */
@@ -168,13 +178,13 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*make)(const char *dir);
-    } SCENARIOS[] = {{"small", make_small},       {"lossy", make_lossy}, {"stats_only", make_stats_only},
+    } SCENARIOS[] = {{"small", make_small},       {"changed", make_changed}, {"lossy", make_lossy}, {"stats_only", make_stats_only},
                      {"odd", make_odd},           {"attempts", make_attempts}, {"growing", make_growing}};
     for (size_t i = 0; argc == 3 && i < sizeof SCENARIOS / sizeof SCENARIOS[0]; i++)
         if (strcmp(SCENARIOS[i].name, argv[1]) == 0) {
             SCENARIOS[i].make(argv[2]);
             return 0;
         }
-    fprintf(stderr, "usage: record_fixture small|lossy|stats_only|odd|attempts|growing DIR\n");
+    fprintf(stderr, "usage: record_fixture small|changed|lossy|stats_only|odd|attempts|growing DIR\n");
     return 2;
 }
