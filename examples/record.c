@@ -31,6 +31,7 @@ static int list(const char *dir, tap_error *err)
     tap_cursor *cursor;
     tap_query query;
     tap_record one;
+    tap_record_init(&one);
     tap_query_init(&query);
     query.name = "x";
     if (tap_run_open(dir, &run, err))

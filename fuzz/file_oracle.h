@@ -55,6 +55,8 @@ static inline void oracle_file(const uint8_t *bytes, size_t len, const tap_forma
     }
     for (size_t i = 0; i < tap_file_count(file); i++) {
         tap_file_entry entry, again;
+        tap_file_entry_init(&entry);
+        tap_file_entry_init(&again);
         status = tap_file_get(file, i, &entry, &err);
         if (status == TAP_E_LIMIT) /* many copies of one unaligned storage */
             continue;

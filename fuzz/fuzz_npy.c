@@ -16,6 +16,7 @@ static void round_trip(const tap_tensor *tensor)
     tap_error err;
     tap_file *file;
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     uint64_t before, after;
     ORACLE(tap_file_write(path, "npy", tensor, NULL, 1, true, &err) == TAP_OK);
     ORACLE(tap_file_open(path, &file, &err) == TAP_OK && tap_file_get(file, 0, &entry, &err) == TAP_OK);
@@ -36,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     oracle_file(bytes, len, &tap__format_npy);
     tap_file *file;
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     if (tap__file_open_memory(bytes, len, "fuzzed", &tap__format_npy, &file, NULL) != TAP_OK)
         return 0;
     static unsigned turn; /* a file costs a hundred times what parsing does */

@@ -74,8 +74,10 @@ static void read_run(void)
     tap_cursor *cursor;
     if (tap_run_query(run, &query, &cursor, NULL) == TAP_OK) {
         tap_record record;
+        tap_record_init(&record);
         while (tap_cursor_next(cursor, &record, NULL) == TAP_OK) {
             tap_mapping mapping;
+            tap_mapping_init(&mapping);
             if (tap_record_map(run, &record, &mapping, NULL) != TAP_OK)
                 continue;
             int64_t bytes = tap_tensor_bytes(&mapping.tensor);
@@ -86,6 +88,7 @@ static void read_run(void)
         tap_cursor_close(cursor);
     }
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_run_verify(run, NULL, &result, NULL);
     tap_run_close(run);
 }

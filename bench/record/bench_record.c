@@ -224,6 +224,7 @@ static void bench_list(void)
         tap_cursor *cursor;
         tap_query query;
         tap_record record;
+        tap_record_init(&record);
         tap_error err;
         double start = seconds();
         tap_query_init(&query);

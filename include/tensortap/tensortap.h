@@ -20,14 +20,25 @@
  *
  * Rules that hold everywhere: the library never aborts, exits or prints. A function that can fail returns
  * tap_status and, where it takes one, fills a tap_error with a message that says what to do. Text for people goes
- * to the log callback. Structs that may grow start with their size, set by their _init function. All strings are
- * UTF-8. All functions are thread-safe on one tap_recorder; a tap_run and its cursors belong to one thread at a time. */
+ * to the log callback. All strings are UTF-8. All functions are thread-safe on one tap_recorder; a tap_run and its
+ * cursors belong to one thread at a time.
+ *
+ * NULL: where a pointer is needed it is TAP_E_INVALID. What closes, frees or releases, and whatever is asked of a
+ * recorder (so that a program may have none), does nothing with NULL. A tap_error may always be NULL.
+ *
+ * Structs that may grow, given or filled, start with their size. Their _init sets it, once before the first use, and
+ * the usual values; it is inline, so that it tells the size that the caller was compiled with. A size of 0, or larger
+ * than the library knows, is TAP_E_INVALID; of a smaller one the library reads and fills that much. Where the library
+ * makes the struct, it sets the size. All other structs stay as they are.
+ *
+ * Sums of bits are `unsigned`, since C++ does not add enums; their enums are called _bits. */
 #ifndef TENSORTAP_TENSORTAP_H
 #define TENSORTAP_TENSORTAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -44,6 +55,21 @@ extern "C" {
 #define TAP_API
 #define TAP_PRINTF(fmt, args)
 #endif
+
+/* The _init of a struct in which zero means "usual", and of one that the library fills. */
+#define TAP_INIT(type)                                                                                               \
+    static inline void type##_init(type *it)                                                                         \
+    {                                                                                                                \
+        memset(it, 0, sizeof *it);                                                                                   \
+        it->size = sizeof *it;                                                                                       \
+    }
+/* The _init of one with other usual values, which the library knows. */
+#define TAP_INIT_USUAL(type)                                                                                         \
+    TAP_API void type##_init_sized(type *it, size_t size);                                                           \
+    static inline void type##_init(type *it)                                                                         \
+    {                                                                                                                \
+        type##_init_sized(it, sizeof *it);                                                                           \
+    }
 
 /* "0.1.0" */
 TAP_API const char *tap_version(void);
@@ -201,9 +227,13 @@ typedef struct tap_stats {
 TAP_API double tap_stats_ieee_mean(const tap_stats *stats);
 TAP_API double tap_stats_ieee_norm(const tap_stats *stats);
 
-enum { TAP_SCAN_STATS = 1, TAP_SCAN_HASH = 2, TAP_SCAN_HEALTH = 4 /* only the five counts */ };
+typedef enum tap_scan_bits {
+    TAP_SCAN_STATS = 1,
+    TAP_SCAN_HASH = 2,
+    TAP_SCAN_HEALTH = 4 /* only the five counts */
+} tap_scan_bits;
 
-/* One pass over the tensor: what is asked for in `what`, and the row-major bytes into dst when it is not NULL. */
+/* One pass over the tensor: what is asked for in `what` (tap_scan_bits), and the row-major bytes into dst when it is not NULL. */
 TAP_API tap_status tap_tensor_scan(const tap_tensor *tensor, unsigned what, void *dst, tap_stats *stats,
                                    uint64_t *hash, tap_error *err);
 /* The hash of row-major bytes: docs/format.md has the formula. */
@@ -222,7 +252,7 @@ typedef struct tap_print_options {
     int edge_items; /* kept at each edge then (3) */
     int line_width; /* 75 */
 } tap_print_options;
-TAP_API void tap_print_options_init(tap_print_options *options);
+TAP_INIT_USUAL(tap_print_options)
 /* As numpy's str(array) does; types numpy lacks as their float32 values. */
 TAP_API tap_status tap_tensor_print(const tap_tensor *tensor, const tap_print_options *options, tap_write_fn write,
                                     void *user, tap_error *err);
@@ -272,6 +302,7 @@ typedef struct tap_value {
 /* ------------------------------------------------------------------------------------------------------ recording */
 
 typedef enum tap_kind {
+    TAP_KIND_ANY = -1,      /* in a query */
     TAP_KIND_FORWARD = 0,
     TAP_KIND_GRAD = 1,
     TAP_KIND_INPUT = 2,     /* of an operator */
@@ -286,12 +317,12 @@ typedef enum tap_open_mode {
     TAP_OPEN_REPLACE = 2  /* delete this rank's part of it first */
 } tap_open_mode;
 
-enum { /* tap_options.keep */
+typedef enum tap_keep_bits {
     TAP_KEEP_STATS = 1,
     TAP_KEEP_TENSOR = 2,
     TAP_KEEP_HEALTH = 4, /* alone: only counts of NaN, infinities and zeros */
     TAP_KEEP_HASH = 8    /* the hash too when the tensor itself is not kept (with it, always) */
-};
+} tap_keep_bits;
 
 typedef enum tap_full_policy {
     TAP_FULL_BLOCK = 0, /* wait while the writer makes progress, then as STATS */
@@ -318,12 +349,12 @@ typedef enum tap_checksum {
 } tap_checksum;
 
 typedef struct tap_options {
-    size_t size;            /* set by tap_options_init */
+    size_t size;
     const char *dir;        /* created when missing */
     const char *layout;     /* "native" (default), "msprobe", "msprobe_modules", "troubleshooter", "torch_npu", "torchair",
                                "mindspore" */
     tap_open_mode mode;
-    unsigned keep;          /* TAP_KEEP_* bits; default STATS | TENSOR */
+    unsigned keep;          /* tap_keep_bits; default STATS | TENSOR */
     const char *names;      /* globs, "|" between: "attn.*|loss"; a leading "!" excludes. NULL: all */
     const char *steps;      /* "0|10-20|100-". NULL: all */
     const char *ranks;      /* the same grammar. NULL: all */
@@ -344,25 +375,24 @@ typedef struct tap_options {
     bool distributed;       /* a process group exists (msprobe: rank<R>/ rather than proc<pid>/) */
     const char *writer;     /* the tensortap command; NULL: found beside the library, then PATH; "thread": none */
     bool asynchronous;      /* compat layouts: a save may return before its file is in place */
-    int checksum;           /* tap_checksum: msprobe's "md5" */
+    tap_checksum checksum;  /* msprobe's "md5" */
     const char *framework;  /* msprobe: "pytorch" (default) or "mindspore" */
     int64_t first_step;     /* number of the first step; default 0 */
 } tap_options;
-
-TAP_API void tap_options_init(tap_options *options);
+TAP_INIT_USUAL(tap_options)
 
 typedef struct tap_recorder tap_recorder;
 
 /* Opens a recorder; *out is NULL on failure. tap_recorder_close frees it. */
 TAP_API tap_status tap_recorder_open(const tap_options *options, tap_recorder **out, tap_error *err);
 
-enum { /* tap_save_info.flags */
+typedef enum tap_save_bits {
     TAP_SAVE_REQUIRES_GRAD = 1,
     TAP_SAVE_RECOMPUTED = 2,   /* activation checkpointing ran the forward again; its calls are counted apart */
     TAP_SAVE_SLOT = 4,         /* announces a value that comes later (a gradient); verify lists it until it came */
     TAP_SAVE_SLOT_GONE = 8,    /* the announced value will never come (its hook is gone) */
     TAP_SAVE_OVERWRITE = 16    /* torch_npu: keep the newest under the first name */
-};
+} tap_save_bits;
 
 /* Under which number a save was counted, for a gradient that comes later and belongs to it. */
 typedef struct tap_saved {
@@ -371,10 +401,11 @@ typedef struct tap_saved {
     uint32_t call;
 } tap_saved;
 
-/* Everything about a save beyond name and value. Zero means "usual" in every member: start from TAP_SAVE_INFO. */
+/* Everything about a save beyond name and value. Zero means "usual" in every member. */
 typedef struct tap_save_info {
+    size_t size;
     tap_kind kind;
-    unsigned flags;
+    unsigned flags;           /* tap_save_bits */
     bool has_step, has_call;  /* use step and call below, not the recorder's own counting */
     int64_t step;
     uint32_t call;
@@ -393,8 +424,11 @@ typedef struct tap_save_info {
     const char *path;         /* the value is the part at this place of a nested one (a gradient of one leaf): "k<key>",
                                * "i<index>" of a list or "t<index>" of a tuple, 0x1F between them */
 } tap_save_info;
+TAP_INIT(tap_save_info)
+/* The same as an initialiser: tap_save_info info = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .line = 12); */
+#define TAP_SAVE_INFO(...) {.size = sizeof(tap_save_info), __VA_ARGS__}
 
-/* Saves one tensor; info may be NULL (or 0). With rec NULL it does nothing and costs 2 ns (bench/record); what a filter
+/* Saves one tensor; info may be NULL (or 0), a tensor that is NULL is saved as "nothing". With rec NULL it does nothing and costs 2 ns (bench/record); what a filter
  * leaves out is counted and costs little more.
  * Anything but TAP_OK was counted and logged once; training goes on. TAP_E_LOST: kept less than asked for. */
 TAP_API tap_status tap_save(tap_recorder *rec, const char *name, const tap_tensor *tensor, const tap_save_info *info);
@@ -419,6 +453,7 @@ TAP_API tap_status tap_recorder_close(tap_recorder *rec, tap_error *err);
 TAP_API void tap_recorder_enable(tap_recorder *rec, bool enabled);
 
 typedef struct tap_counts {
+    size_t size;
     uint64_t saved, saved_bytes;        /* records taken, their payload */
     uint64_t filtered;                  /* a filter, every, freeze or max_bytes said no: a rule, not a loss */
     uint64_t stats_only;                /* bytes not kept because ring or disk were full */
@@ -427,7 +462,8 @@ typedef struct tap_counts {
     uint64_t written_bytes;             /* by the writer, so far */
     int32_t writer_pid;                 /* 0: a thread, -1: none yet */
 } tap_counts;
-TAP_API void tap_recorder_counts(tap_recorder *rec, tap_counts *out);
+TAP_INIT(tap_counts)
+TAP_API tap_status tap_recorder_counts(tap_recorder *rec, tap_counts *out);
 /* The last failure of a call that takes no tap_error. */
 TAP_API void tap_recorder_error(tap_recorder *rec, tap_error *out);
 
@@ -444,6 +480,7 @@ typedef enum tap_record_state {
 
 /* One saved leaf. Pointers are valid until the next call on the same cursor. */
 typedef struct tap_record {
+    size_t size;
     uint64_t seq;               /* order of saving within rank and attempt */
     int32_t attempt, rank;
     int32_t child;              /* pid of a forked child that saved it, else 0 */
@@ -456,7 +493,7 @@ typedef struct tap_record {
     tap_dtype dtype;
     int32_t ndim;
     const int64_t *shape;
-    unsigned flags;             /* TAP_SAVE_* */
+    unsigned flags;             /* tap_save_bits */
     uint64_t replay;
     uint64_t time_ns;           /* since 1970, UTC */
     bool has_stats, has_hash;
@@ -469,6 +506,7 @@ typedef struct tap_record {
     const char *file;           /* relative to the run directory */
     uint64_t offset;            /* of the payload in it */
 } tap_record;
+TAP_INIT(tap_record)
 
 typedef struct tap_run tap_run;
 typedef struct tap_cursor tap_cursor;
@@ -483,11 +521,11 @@ typedef struct tap_query {
     const char *name;      /* globs as in tap_options.names, or NULL */
     const char *steps;     /* ranges, or NULL */
     const char *ranks;     /* ranges, or NULL */
-    int kind;              /* tap_kind, or -1 */
+    tap_kind kind;         /* default TAP_KIND_ANY */
     int attempt;           /* -1: the newest of each rank; -2: all */
     bool incomplete;       /* also SLOT, TORN and DECLARED records */
 } tap_query;
-TAP_API void tap_query_init(tap_query *query);
+TAP_INIT_USUAL(tap_query)
 
 /* Records in order of rank, attempt and seq. The cursor sees what was there when it was made. */
 TAP_API tap_status tap_run_query(tap_run *run, const tap_query *query, tap_cursor **out, tap_error *err);
@@ -499,19 +537,20 @@ TAP_API tap_status tap_run_count(tap_run *run, const tap_query *query, uint64_t 
 TAP_API tap_status tap_run_refresh(tap_run *run, bool *more, bool *live, tap_error *err);
 
 /* A tensor mapped from its file without a copy (or read, where a layout's file cannot be mapped). The mapping is
- * private: writing to it changes only this copy, never the recording. */
+ * private: writing to it changes only this copy, never the recording. Nothing in the struct points into itself: it may be
+ * copied, and one of the copies is released. */
 typedef struct tap_mapping {
+    size_t size;
     tap_tensor tensor;
-    int64_t shape[TAP_MAX_NDIM];
-    void *base;            /* private */
-    size_t base_bytes;     /* private */
-    void *owned;           /* private */
+    void *held;            /* what the tensor points to */
 } tap_mapping;
+TAP_INIT(tap_mapping)
 TAP_API tap_status tap_record_map(tap_run *run, const tap_record *record, tap_mapping *out, tap_error *err);
 TAP_API void tap_mapping_release(tap_mapping *mapping);
 
 /* How one rank's attempt (or child) ended and what it counted. */
 typedef struct tap_attempt {
+    size_t size;
     int32_t rank, attempt, child, pid;
     const char *host;
     const char *ended;       /* "closed", "killed", "live", "unknown" */
@@ -520,8 +559,9 @@ typedef struct tap_attempt {
     uint64_t filtered, stats_only, dropped, torn;
     const char *files;       /* relative to the run directory */
 } tap_attempt;
+TAP_INIT(tap_attempt)
 TAP_API int tap_run_attempt_count(const tap_run *run);
-TAP_API void tap_run_attempt(const tap_run *run, int index, tap_attempt *out);
+TAP_API tap_status tap_run_attempt(const tap_run *run, int index, tap_attempt *out);
 
 typedef enum tap_problem_kind {
     TAP_PROBLEM_DROPPED = 0,    /* a save of which nothing was kept */
@@ -537,7 +577,9 @@ typedef enum tap_problem_kind {
 TAP_API const char *tap_problem_name(tap_problem_kind kind);
 TAP_API bool tap_problem_is_loss(tap_problem_kind kind);
 
+/* Made by the library. */
 typedef struct tap_problem {
+    size_t size;
     tap_problem_kind kind;
     int32_t rank, attempt;
     int64_t step;             /* -1: not of one step */
@@ -559,11 +601,14 @@ typedef struct tap_verify_options {
     tap_progress_fn on_progress;
     void *user;
 } tap_verify_options;
-TAP_API void tap_verify_options_init(tap_verify_options *options);
+TAP_INIT(tap_verify_options)
+
 typedef struct tap_verify_result {
+    size_t size;
     uint64_t records, bytes, lost, rules, not_named; /* not_named: dropped saves of which only the number is known */
 } tap_verify_result;
-/* TAP_OK when nothing was lost, TAP_E_LOST when something was, else why it could not be told. */
+TAP_INIT(tap_verify_result)
+/* Options and result may be NULL. TAP_OK when nothing was lost, TAP_E_LOST when something was, else why it could not be told. */
 TAP_API tap_status tap_run_verify(tap_run *run, const tap_verify_options *options, tap_verify_result *result,
                                   tap_error *err);
 
@@ -580,6 +625,7 @@ TAP_API tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
 /* A tensor file: npy, torch zip archive (.pt, .bin), safetensors or MindSpore print file, told by content. */
 typedef struct tap_file tap_file;
 typedef struct tap_file_entry {
+    size_t size;
     const char *name;          /* npy: ""; pt: path inside the object ("key.0"); print file: the text before it */
     tap_value_type value_type;
     tap_tensor tensor;         /* data is mapped; valid until tap_file_close (print file: until the next get) */
@@ -588,6 +634,7 @@ typedef struct tap_file_entry {
     const char *text;          /* TAP_VALUE_STR */
     uint64_t offset;           /* of the data in the file */
 } tap_file_entry;
+TAP_INIT(tap_file_entry)
 TAP_API tap_status tap_file_open(const char *path, tap_file **out, tap_error *err);
 TAP_API const char *tap_file_format(const tap_file *file); /* "npy", "pt", "safetensors", "print" */
 TAP_API size_t tap_file_count(const tap_file *file);

@@ -35,7 +35,7 @@ typedef struct tap_difference {
     double norms[2];                        /* L2 of each side */
     double cosine;                          /* 1 where both norms are 0, NaN where one is */
 } tap_difference;
-TAP_API void tap_difference_init(tap_difference *difference);
+TAP_INIT_USUAL(tap_difference)
 
 /* One pass over both. Any strides, any two dtypes; float4_e2m1fn_x2 only with itself. TAP_E_INVALID: other shapes. */
 TAP_API tap_status tap_tensor_compare(const tap_tensor *a, const tap_tensor *b, tap_difference *out, tap_error *err);

@@ -71,10 +71,10 @@ typedef struct tap_arg {
     size_t count;
 } tap_arg;
 
-enum {
+typedef enum tap_call_bits {
     TAP_CALL_HOST = 1,    /* must be run by the host, also if the engine could */
     TAP_CALL_OBSERVE = 2  /* tap_host.observe is called after it */
-};
+} tap_call_bits;
 
 typedef struct tap_node_desc {
     size_t size;
@@ -85,9 +85,9 @@ typedef struct tap_node_desc {
     size_t nargs;
     const tap_spec *outputs;
     size_t noutputs;
-    unsigned flags;        /* TAP_CALL_* */
+    unsigned flags;        /* tap_call_bits */
 } tap_node_desc;
-TAP_API void tap_node_desc_init(tap_node_desc *desc);
+TAP_INIT(tap_node_desc)
 
 TAP_API tap_status tap_graph_new(const char *name, tap_graph **out, tap_error *err);
 TAP_API void tap_graph_free(tap_graph *graph);
@@ -104,11 +104,13 @@ TAP_API tap_status tap_graph_call(tap_graph *graph, const tap_node_desc *desc, i
 TAP_API tap_status tap_graph_output(tap_graph *graph, const int32_t *values, size_t count, tap_error *err);
 
 typedef struct tap_node_info {
+    size_t size;
     const char *name, *target, *source;
     const char *op;       /* name in the table of operators; "HostCall": the host runs it */
     const char *op_kind;  /* "view", "pointwise", "kernel", "host" */
     int32_t first_value, nvalues;
 } tap_node_info;
+TAP_INIT(tap_node_info)
 TAP_API int32_t tap_graph_nodes(const tap_graph *graph);
 TAP_API int32_t tap_graph_values(const tap_graph *graph);
 TAP_API tap_status tap_graph_node(const tap_graph *graph, int32_t node, tap_node_info *out);
@@ -139,13 +141,15 @@ typedef struct tap_host {
      * too). May be NULL when no node asks. */
     tap_status (*observe)(void *user, tap_frame *frame, int32_t node, tap_error *err);
 } tap_host;
+TAP_INIT(tap_host)
 
 /* A graph ready to run. Thread-safe; plans for each signature are kept. Takes over the graph. */
 typedef struct tap_engine tap_engine;
-enum {
+typedef enum tap_engine_bits {
     TAP_ENGINE_EVERY_NODE = 1, /* no fusing; every value is held by the host and every node observed */
     TAP_ENGINE_PROFILE = 2     /* times per node are kept: tap_engine_times */
-};
+} tap_engine_bits;
+/* flags: tap_engine_bits. Frees the graph when it fails, too. */
 TAP_API tap_status tap_engine_new(tap_graph *graph, unsigned flags, const tap_host *host, tap_engine **out,
                                   tap_error *err);
 TAP_API void tap_engine_free(tap_engine *engine);
@@ -160,6 +164,7 @@ TAP_API tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t in
 TAP_API tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out, tap_error *err);
 
 typedef struct tap_engine_counts {
+    size_t size;
     int32_t native, views, host; /* nodes of the newest plan, by who runs them */
     int32_t steps;               /* after fusing */
     int32_t plans;               /* made so far */
@@ -167,15 +172,18 @@ typedef struct tap_engine_counts {
     uint64_t arena_bytes;        /* of the newest plan */
     uint64_t plan_nanoseconds;   /* spent on making plans */
 } tap_engine_counts;
-TAP_API void tap_engine_count(tap_engine *engine, tap_engine_counts *out);
+TAP_INIT(tap_engine_counts)
+TAP_API tap_status tap_engine_count(tap_engine *engine, tap_engine_counts *out);
 /* Whether the newest plan gave the node to the host. */
 TAP_API bool tap_engine_is_host(tap_engine *engine, int32_t node);
 /* TAP_ENGINE_PROFILE: work of a node over all runs, and when the newest run did it. A fused chain counts at its last. */
 typedef struct tap_node_times {
+    size_t size;
     uint64_t runs, nanoseconds, bytes;   /* bytes: read and written outside of the arena */
     uint64_t last_start, last_nanoseconds; /* on the monotonic clock */
 } tap_node_times;
-TAP_API void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
+TAP_INIT(tap_node_times)
+TAP_API tap_status tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out);
 
 /* Where oneDNN's library (libdnnl.so.3) is; NULL: where the system looks for libraries. To be called before the first
  * graph runs. Without the library matrix products and convolutions run in the framework. */
@@ -186,10 +194,12 @@ TAP_API tap_status tap_engine_set_onednn(const char *path, tap_error *err);
 /* One row of the table of operators. Those of kind "ge" are GE's, called "ge.Add", under the names that GE has for inputs,
  * attributes and outputs; ge of any other row is the one that means the same. */
 typedef struct tap_op_info {
+    size_t size;
     const char *name, *ge, *kind, *doc;
     int nparams, ninputs, noutputs; /* noutputs -1: as many as a call says */
 } tap_op_info;
-TAP_API bool tap_op_describe(int index, tap_op_info *out); /* false past the end */
+TAP_INIT(tap_op_info)
+TAP_API tap_status tap_op_describe(int index, tap_op_info *out); /* TAP_E_NOTFOUND past the end */
 /* param: text "x", "x?", "x*", "axes:ints", "keep_dims:bool=false"; valid until the library is unloaded */
 TAP_API const char *tap_op_param(int index, int param, char *room, size_t size);
 /* output: text "y", "dx?" for one that may be left out, or "y*" for as many as a call says; NULL past the last */
@@ -198,8 +208,10 @@ TAP_API const char *tap_op_output(int index, int output, char *room, size_t size
 /* An operator of your own, in a shared library that exports
  *     tap_status tap_library_init(const tap_library *library, tap_error *err);
  * which calls library->add for each of its operators. tap_op_load (Python: tensortap.load_library) reads it into a
- * running process; nothing is built again. examples/operator has one. */
+ * running process; nothing is built again. examples/operator has one. The library and the arguments are made by the
+ * engine. */
 typedef struct tap_op_args {
+    size_t size;
     int nin, nout, nattrs, threads;
     const tap_tensor *in;  /* dtype NONE: left out; in a shape rule data is NULL */
     tap_tensor *out;       /* in run: all set (dtype NONE: left out); in a shape rule: to be filled, shape being room for TAP_MAX_NDIM sizes */
@@ -207,7 +219,7 @@ typedef struct tap_op_args {
 } tap_op_args;
 
 typedef struct tap_op_desc {
-    size_t size;          /* sizeof(tap_op_desc) */
+    size_t size;
     const char *name;     /* "Scale"; not one of the table's */
     const char *inputs;   /* "x, weight?, xs*" */
     const char *attrs;    /* "factor:float=1.0, axes:ints" */
@@ -221,6 +233,7 @@ typedef struct tap_op_desc {
     /* Any strides; called from several threads at once. */
     tap_status (*run)(const tap_op_args *args, tap_error *err);
 } tap_op_desc;
+TAP_INIT(tap_op_desc)
 
 typedef struct tap_library {
     size_t size;

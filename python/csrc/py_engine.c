@@ -140,6 +140,7 @@ static tap_status host_call(void *user, tap_frame *frame, int32_t node, tap_erro
     Py_XDECREF(args);
     Py_XDECREF(kwargs);
     tap_node_info info;
+    tap_node_info_init(&info);
     if (!result || tap_graph_node(tap_engine_graph(self->program->engine), node, &info) != TAP_OK) {
         Py_XDECREF(result);
         return broken(err);
@@ -238,6 +239,7 @@ static tap_status host_observe(void *user, tap_frame *frame, int32_t node, tap_e
     run *self = user;
     const host_node *host = &self->program->nodes[node];
     tap_node_info info;
+    tap_node_info_init(&info);
     if (!self->program->observer || tap_graph_node(tap_engine_graph(self->program->engine), node, &info) != TAP_OK)
         return TAP_OK;
     PyObject *outputs = PyTuple_New(info.nvalues), *result = NULL, *args, *kwargs;
@@ -435,8 +437,10 @@ static PyObject *program_nodes(PyObject *object, PyObject *unused)
     const tap_graph *graph = tap_engine_graph(self->engine);
     PyObject *list = PyList_New(0);
     tap_node_info info;
+    tap_node_info_init(&info);
     for (int32_t n = 0; list && tap_graph_node(graph, n, &info) == TAP_OK; n++) {
         tap_node_times times;
+        tap_node_times_init(&times);
         tap_engine_times(self->engine, n, &times);
         PyObject *row = Py_BuildValue("(sszssiKKKKK)", info.name, info.target, info.source, info.op, info.op_kind,
                                       tap_engine_is_host(self->engine, n), (unsigned long long)times.runs,
@@ -453,6 +457,7 @@ static PyObject *program_counts(PyObject *object, PyObject *unused)
 {
     (void)unused;
     tap_engine_counts counts;
+    tap_engine_counts_init(&counts);
     tap_engine_count(((program_object *)object)->engine, &counts);
     return Py_BuildValue("{s:i,s:i,s:i,s:i,s:i,s:K,s:K,s:K}", "native", (int)counts.native, "views", (int)counts.views,
                          "host", (int)counts.host, "steps", (int)counts.steps, "plans", (int)counts.plans, "runs",
@@ -551,7 +556,8 @@ static PyObject *operators(PyObject *module, PyObject *unused)
     (void)module, (void)unused;
     PyObject *list = PyList_New(0);
     tap_op_info info;
-    for (int i = 0; list && tap_op_describe(i, &info); i++) {
+    tap_op_info_init(&info);
+    for (int i = 0; list && tap_op_describe(i, &info) == TAP_OK; i++) {
         PyObject *params = row_texts(i, tap_op_param), *outputs = params ? row_texts(i, tap_op_output) : NULL;
         PyObject *row = outputs ? Py_BuildValue("(szsOiOs)", info.name, info.ge, info.kind, params, info.ninputs, outputs,
                                                 info.doc) : NULL;

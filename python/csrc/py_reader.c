@@ -218,6 +218,7 @@ static PyObject *record_map(PyObject *object, PyObject *unused)
     mapping_object *mapping = (mapping_object *)new_object(mapping_type);
     if (!mapping)
         return NULL;
+    tap_mapping_init(&mapping->mapping);
     tap_error err = {.status = TAP_OK};
     tap_status status = tap_record_map(run, &self->record, &mapping->mapping, &err);
     if (status != TAP_OK) {
@@ -409,6 +410,7 @@ static PyObject *cursor_next(PyObject *object)
     if (!usable(self->run))
         return NULL;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {.status = TAP_OK};
     tap_status status = tap_cursor_next(self->cursor, &record, &err);
     if (status == TAP_END)
@@ -551,7 +553,7 @@ static PyObject *run_attempts(PyObject *object, PyObject *unused)
     PyObject *list = run ? PyList_New(0) : NULL;
     for (int i = 0; list && i < tap_run_attempt_count(run); i++) {
         tap_attempt a;
-        memset(&a, 0, sizeof a);
+        tap_attempt_init(&a);
         tap_run_attempt(run, i, &a);
         PyObject *item = Py_BuildValue(
             "{si si si si sN ss sK sK sK sK sK sK sK sK}", "rank", a.rank, "attempt", a.attempt, "child", a.child, "pid",
@@ -610,7 +612,7 @@ static PyObject *run_verify(PyObject *object, PyObject *args)
     options.on_progress = on_progress;
     options.user = problems;
     tap_verify_result result;
-    memset(&result, 0, sizeof result);
+    tap_verify_result_init(&result);
     tap_error err = {.status = TAP_OK};
     ((run_object *)object)->verifying = true;
     PyThreadState *state = PyEval_SaveThread();

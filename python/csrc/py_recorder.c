@@ -335,8 +335,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     const char *name = text_of(values[K_NAME], &name_owner);
     if (!name)
         return NULL;
-    tap_save_info info;
-    memset(&info, 0, sizeof info);
+    tap_save_info info = TAP_SAVE_INFO();
     save_texts texts;
     memset(&texts, 0, sizeof texts);
     tap_tree tree;
@@ -398,7 +397,7 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
     (void)module;
     if (!current) {
         if (is_exporting()) {
-            tap_save_info info = {.source = NULL};
+            tap_save_info info = TAP_SAVE_INFO();
             fill_source(&info);
             return save_into_graph(args, nargs, kwnames, &info);
         }
@@ -586,8 +585,7 @@ static PyObject *recorder_declare(PyObject *object, PyObject *args, PyObject *kw
     static char *names[] = {"name", "kind", NULL};
     recorder *self = (recorder *)object;
     PyObject *name, *kind = NULL, *owner;
-    tap_save_info info;
-    memset(&info, 0, sizeof info);
+    tap_save_info info = TAP_SAVE_INFO();
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|O", names, &name, &kind) ||
         (kind && get_kind(kind, &info.kind) < 0))
         return NULL;
@@ -643,7 +641,7 @@ static PyObject *recorder_counts(PyObject *object, PyObject *unused)
     if (!self->rec)
         return closed_error();
     tap_counts counts;
-    memset(&counts, 0, sizeof counts);
+    tap_counts_init(&counts);
     tap_recorder_counts(self->rec, &counts);
     return Py_BuildValue("{sK sK sK sK sK sK sK sK si}", "saved", counts.saved, "saved_bytes", counts.saved_bytes,
                          "filtered", counts.filtered, "stats_only", counts.stats_only, "dropped", counts.dropped,

@@ -241,6 +241,7 @@ const tap_graph_site *graph_site(const char *text, size_t len)
         return site;
     pthread_mutex_lock(&adding);
     if (!(site = find(hash, text, len)) && (site = calloc(1, sizeof *site + 3 * len + 4))) {
+        tap_save_info_init(&site->info);
         site->hash = hash;
         site->len = len;
         memcpy(site->text, text, len);

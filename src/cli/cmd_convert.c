@@ -239,6 +239,7 @@ static int convert_file(conversion *all, tap_file *file)
     int status = EXIT_FINE;
     for (size_t i = 0; i < tap_file_count(file) && !status; i++) {
         tap_file_entry entry;
+        tap_file_entry_init(&entry);
         tap_error err = {0};
         if (tap_file_get(file, i, &entry, &err) != TAP_OK)
             return trouble_error(all->args, &err);

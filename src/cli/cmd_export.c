@@ -162,6 +162,7 @@ static int export_record(exporting *all, const tap_record *record)
     if (!exportable(all, record))
         return EXIT_FINE;
     tap_mapping *mapping = get_memory(NULL, sizeof *mapping);
+    tap_mapping_init(mapping);
     if (tap_record_map(all->run, record, mapping, &err) != TAP_OK) {
         free(mapping);
         return trouble_error(all->args, &err);
@@ -203,6 +204,7 @@ static int export_all(exporting *all)
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {0};
     uint64_t total = 0, done = 0;
     query_from(all->args, &query);

@@ -151,6 +151,7 @@ static int list_records(listing *list, bool follow)
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {0};
     query_from(list->args, &query);
     query.incomplete = true;

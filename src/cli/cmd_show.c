@@ -287,6 +287,7 @@ static void record_line_json(const cli *args, const tap_record *record, const ta
 static int show_record(const cli *args, tap_run *run, const tap_record *record, bool first)
 {
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_error err = {0};
     bool mapped = false, empty = record_is_tensor(record) && record->has_stats && record->stats.count == 0 &&
                                  record->state == TAP_RECORD_WHOLE && record->value_type == TAP_VALUE_TENSOR;
@@ -337,6 +338,7 @@ static int each_record(selection *select, tap_run *run, record_fn fn)
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {0};
     query_from(select->args, &query);
     query.name = select->name;
@@ -526,6 +528,7 @@ static int entry_print(const cli *args, const tap_file_entry *entry, const tap_s
 static int show_entry(const cli *args, tap_file *file, size_t index, size_t *shown)
 {
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     tap_stats stats;
     tap_error err = {0};
     const char *name = args->argument[1];

@@ -313,6 +313,7 @@ static int summary_read(const cli *args, tap_run *run, summary *all)
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {0};
     uint64_t total = 0, done = 0;
     query_from(args, &query);

@@ -113,6 +113,7 @@ static int count_kept(verification *all, tap_run *run)
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_error err = {0};
     tap_query_init(&query);
     query.attempt = -2;
@@ -294,6 +295,7 @@ static void attempts_json(tap_run *run)
 {
     for (int i = 0; i < tap_run_attempt_count(run); i++) {
         tap_attempt it;
+        tap_attempt_init(&it);
         jsonout json = {0};
         tap_run_attempt(run, i, &it);
         json_open(&json, NULL, '{');
@@ -350,7 +352,8 @@ static int verify_run(verification *all, tap_run *run)
 {
     const cli *args = all->args;
     tap_verify_options options;
-    tap_verify_result result = {0};
+    tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_error err = {0};
     tap_verify_options_init(&options);
     options.quick = args->value[OPT_QUICK] != NULL;

@@ -18,12 +18,12 @@ int run_open(const cli *args, tap_run **out)
     return trouble_error(args, &err);
 }
 
-static int kind_find(const char *name)
+static tap_kind kind_find(const char *name)
 {
     for (int kind = TAP_KIND_FORWARD; kind <= TAP_KIND_PARAM; kind++)
         if (strcmp(tap_kind_name((tap_kind)kind), name) == 0)
-            return kind;
-    return -1;
+            return (tap_kind)kind;
+    return TAP_KIND_ANY;
 }
 
 void query_from(const cli *args, tap_query *query)
@@ -32,7 +32,7 @@ void query_from(const cli *args, tap_query *query)
     query->name = args->value[OPT_NAME];
     query->steps = args->value[OPT_STEP];
     query->ranks = args->value[OPT_RANK];
-    query->kind = args->value[OPT_KIND] ? kind_find(args->value[OPT_KIND]) : -1;
+    query->kind = args->value[OPT_KIND] ? kind_find(args->value[OPT_KIND]) : TAP_KIND_ANY;
     const char *attempt = args->value[OPT_ATTEMPT];
     query->attempt = !attempt ? -1 : strcmp(attempt, "all") == 0 ? -2 : atoi(attempt);
 }
@@ -99,6 +99,7 @@ static void near_collect(tap_run *run, const char *wanted, near_name near[NEAR_M
     query.incomplete = true;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     keymap known = {0};
     bool added;
     if (tap_run_query(run, &query, &cursor, NULL) != TAP_OK)
@@ -451,6 +452,7 @@ static bool attempt_is_old(const tap_run *run, const tap_attempt *it)
 {
     for (int i = 0; i < tap_run_attempt_count(run); i++) {
         tap_attempt other;
+        tap_attempt_init(&other);
         tap_run_attempt(run, i, &other);
         if (other.rank == it->rank && other.child == 0 && it->child == 0 && other.attempt > it->attempt)
             return true;
@@ -465,6 +467,7 @@ const char *ended_text(const tap_run *run, char *text, size_t size)
     text[0] = 0;
     for (int i = 0; i < count; i++) {
         tap_attempt it;
+        tap_attempt_init(&it);
         tap_run_attempt(run, i, &it);
         if (it.child || attempt_is_old(run, &it))
             continue;

@@ -2,7 +2,7 @@
  * value. Blocks are added up in order, with what each addition loses, so results do not depend on the machine. */
 #include "compare/difference.h"
 
-#include "base/status.h"
+#include "base/sized.h"
 #include "tensor/element.h"
 #include "tensor/float_mode.h"
 #include "tensor/kernels/by_isa.h"
@@ -15,10 +15,10 @@ static const tap_pair_kernels *pair_kernels(void)
     TAP__BY_ISA(tap__pair_kernels);
 }
 
-void tap_difference_init(tap_difference *difference)
+void tap_difference_init_sized(tap_difference *difference, size_t size)
 {
-    *difference = (tap_difference){.size = sizeof *difference};
-    difference->first.index = difference->worst.index = -1;
+    static const tap_difference USUAL = {.first.index = -1, .worst.index = -1};
+    tap__sized_init(difference, size, &USUAL, sizeof USUAL);
 }
 
 /* -------------------------------------------------------------------------------------------------------- dtypes */
@@ -499,8 +499,12 @@ static tap_status shapes_check(const tap_tensor *a, const tap_tensor *b, tap_err
 
 tap_status tap_tensor_compare(const tap_tensor *a, const tap_tensor *b, tap_difference *out, tap_error *err)
 {
+    TAP_NEED(err, a);
+    TAP_NEED(err, b);
+    TAP_NEED_SIZED(err, tap_difference, out);
     tap_walk walks[2];
     tap_difference_pass pass;
+    tap_difference whole;
     char room[2][TAP_PAIR_BLOCK * 16];
     TAP_TRY(tap__walk_begin(&walks[0], a, err));
     TAP_TRY(tap__walk_begin(&walks[1], b, err));
@@ -515,6 +519,7 @@ tap_status tap_tensor_compare(const tap_tensor *a, const tap_tensor *b, tap_diff
             tap__walk_read(&walks[1], room[1], take);
             tap__difference_next(&pass, room[0], room[1], take);
         }
-    tap__difference_end(&pass, out);
+    tap__difference_end(&pass, &whole);
+    tap__sized_give(out, &whole);
     return TAP_OK;
 }

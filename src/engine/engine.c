@@ -2,7 +2,7 @@
 #include "engine/engine.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <string.h>
 
@@ -144,17 +144,49 @@ static tap_status find_segments(tap_engine *engine, tap_error *err)
 
 /* --------------------------------------------------------------------------------------------------------- engine */
 
+static bool asks_to_observe(const tap_graph *graph, unsigned flags)
+{
+    bool asks = flags & TAP_ENGINE_EVERY_NODE;
+    for (int32_t n = 0; n < graph->nnodes && !asks; n++)
+        asks = graph->nodes[n].flags & TAP_CALL_OBSERVE;
+    return asks;
+}
+
+/* Every callback that this graph may need is there. */
+static tap_status host_check(const tap_host *host, const tap_graph *graph, unsigned flags, tap_error *err)
+{
+    const char *missing = !host->call      ? "call"
+                          : !host->alloc   ? "alloc"
+                          : !host->match   ? "match"
+                          : !host->release ? "release"
+                          : !host->observe && asks_to_observe(graph, flags) ? "observe" : NULL;
+    if (missing)
+        return tap_fail(err, TAP_E_INVALID, "tap_engine_new: tap_host.%s is NULL, and the graph needs it", missing);
+    return TAP_OK;
+}
+
+static tap_status host_take(tap_host *to, const tap_host *host, const tap_graph *graph, unsigned flags, tap_error *err)
+{
+    TAP_NEED_SIZED(err, tap_host, host);
+    tap__sized_take(to, host);
+    return host_check(to, graph, flags, err);
+}
+
 tap_status tap_engine_new(tap_graph *graph, unsigned flags, const tap_host *host, tap_engine **out, tap_error *err)
 {
-    *out = NULL;
-    tap_engine *engine = tap__calloc(1, sizeof *engine);
+    TAP_NEED(err, graph);
+    tap_host taken = {0};
+    tap_status valid = out ? host_take(&taken, host, graph, flags, err) : tap__null(err, __func__, "out");
+    if (out)
+        *out = NULL;
+    tap_engine *engine = valid == TAP_OK ? tap__calloc(1, sizeof *engine) : NULL;
     if (!engine) {
         tap_graph_free(graph);
-        return tap_fail_nomem(err);
+        return valid == TAP_OK ? tap_fail_nomem(err) : valid;
     }
     engine->graph = graph;
     engine->flags = flags;
-    memcpy(&engine->host, host, host->size < sizeof *host ? host->size : sizeof *host);
+    engine->host = taken;
     pthread_mutex_init(&engine->lock, NULL);
     size_t nodes = (size_t)graph->nnodes + 1;
     engine->native = tap__calloc(nodes, sizeof *engine->native);
@@ -221,43 +253,53 @@ void tap_engine_free(tap_engine *engine)
 
 const tap_graph *tap_engine_graph(const tap_engine *engine)
 {
-    return engine->graph;
+    return engine ? engine->graph : NULL;
 }
 
-void tap_engine_count(tap_engine *engine, tap_engine_counts *out)
+tap_status tap_engine_count(tap_engine *engine, tap_engine_counts *out)
 {
+    TAP_NEED(NULL, engine);
+    TAP_NEED_SIZED(NULL, tap_engine_counts, out);
     pthread_mutex_lock(&engine->lock);
-    *out = engine->counts;
-    out->native = out->views = out->host = 0;
+    tap_engine_counts counts = engine->counts;
+    counts.native = counts.views = counts.host = 0;
     for (int32_t n = 0; n < engine->graph->nnodes; n++)
         if (engine->newest_on_host[n] && engine->graph->nodes[n].op->kind != TAP_OP_VIEW)
-            out->host++;
+            counts.host++;
         else if (engine->graph->nodes[n].op->kind == TAP_OP_VIEW)
-            out->views++;
+            counts.views++;
         else
-            out->native++;
+            counts.native++;
     pthread_mutex_unlock(&engine->lock);
+    tap__sized_give(out, &counts);
+    return TAP_OK;
 }
 
 bool tap_engine_is_host(tap_engine *engine, int32_t node)
 {
+    if (!engine)
+        return false;
     pthread_mutex_lock(&engine->lock);
     bool host = node >= 0 && node < engine->graph->nnodes && engine->newest_on_host[node];
     pthread_mutex_unlock(&engine->lock);
     return host;
 }
 
-void tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out)
+tap_status tap_engine_times(tap_engine *engine, int32_t node, tap_node_times *out)
 {
-    *out = (tap_node_times){0};
-    if (!(engine->flags & TAP_ENGINE_PROFILE) || node < 0 || node >= engine->graph->nnodes)
-        return;
-    tap__times *times = &engine->times[node];
-    out->runs = atomic_load(&times->runs);
-    out->nanoseconds = atomic_load(&times->nanoseconds);
-    out->bytes = atomic_load(&times->bytes);
-    out->last_start = atomic_load(&times->last_start);
-    out->last_nanoseconds = atomic_load(&times->last_nanoseconds);
+    TAP_NEED(NULL, engine);
+    TAP_NEED_SIZED(NULL, tap_node_times, out);
+    if (node < 0 || node >= engine->graph->nnodes)
+        return TAP_E_INVALID;
+    tap_node_times sums = {0};
+    if (engine->flags & TAP_ENGINE_PROFILE) {
+        tap__times *times = &engine->times[node];
+        sums = (tap_node_times){.runs = atomic_load(&times->runs), .nanoseconds = atomic_load(&times->nanoseconds),
+                                .bytes = atomic_load(&times->bytes), .last_start = atomic_load(&times->last_start),
+                                .last_nanoseconds = atomic_load(&times->last_nanoseconds)};
+    }
+    tap__sized_give(out, &sums);
+    return TAP_OK;
 }
 
 /* --------------------------------------------------------------------------------------------------------- frames */
@@ -282,6 +324,9 @@ static tap_frame *new_frame(tap_engine *engine)
 
 tap_status tap_frame_begin(tap_engine *engine, void *user, tap_frame **out, tap_error *err)
 {
+    TAP_NEED(err, out);
+    *out = NULL;
+    TAP_NEED(err, engine);
     pthread_mutex_lock(&engine->lock);
     tap_frame *frame = engine->frames;
     if (frame)
@@ -302,6 +347,8 @@ tap_status tap_frame_begin(tap_engine *engine, void *user, tap_frame **out, tap_
 
 void tap_frame_end(tap_frame *frame)
 {
+    if (!frame)
+        return;
     tap_engine *engine = frame->engine;
     pthread_mutex_lock(&engine->lock);
     if (frame->plan)

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "engine/parallel.h"
 
 #include <stdio.h>
@@ -66,6 +66,8 @@ static tap_status check_value(const tap_frame *frame, int32_t value, tap_error *
 
 tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tensor, tap_error *err)
 {
+    TAP_NEED(err, frame);
+    TAP_NEED(err, tensor);
     TAP_TRY(check_value(frame, value, err));
     const tap_graph *graph = frame->engine->graph;
     const tap__value *spec = &graph->values[value];
@@ -80,6 +82,8 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
         return tap_fail(err, TAP_E_INVALID, "value %d is %s with %d dimensions, and the graph was made for %s with %d",
                         (int)value, tap_dtype_describe(tensor->dtype) ? tap_dtype_describe(tensor->dtype)->name : "?",
                         (int)tensor->ndim, tap_dtype_describe(spec->dtype)->name, (int)spec->ndim);
+    if (tensor->ndim && !tensor->shape)
+        return tap_fail(err, TAP_E_INVALID, "value %d has %d dimensions and no shape", (int)value, (int)tensor->ndim);
     given->ndim = tensor->ndim;
     for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
         given->size[i] = tensor->shape[i];
@@ -100,6 +104,7 @@ tap_status tap_frame_set(tap_frame *frame, int32_t value, const tap_tensor *tens
 
 tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t integer, tap_error *err)
 {
+    TAP_NEED(err, frame);
     TAP_TRY(check_value(frame, value, err));
     const tap__value *spec = &frame->engine->graph->values[value];
     return spec->type == TAP_SPEC_INT ? bind_symbol(frame, value, spec->size[0], integer, err) : TAP_OK;
@@ -107,6 +112,8 @@ tap_status tap_frame_set_int(tap_frame *frame, int32_t value, int64_t integer, t
 
 tap_status tap_frame_get_int(const tap_frame *frame, int32_t value, int64_t *out, tap_error *err)
 {
+    TAP_NEED(err, frame);
+    TAP_NEED(err, out);
     TAP_TRY(check_value(frame, value, err));
     const tap_graph *graph = frame->engine->graph;
     const tap__value *spec = &graph->values[value];
@@ -365,6 +372,7 @@ static tap_status settle_input(tap_frame *frame, int32_t index, tap_error *err)
 
 tap_status tap_frame_run(tap_frame *frame, tap_error *err)
 {
+    TAP_NEED(err, frame);
     tap_engine *engine = frame->engine;
     for (int32_t s = 0; s < engine->nsegments; s++) {
         TAP_TRY(choose_plan(frame, s, err));

@@ -1,6 +1,6 @@
 /* plugin.c - operators from shared libraries: their plain functions behind the interface that our own kernels have. */
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "engine/kernel.h"
 #include "frontend/aten.h"
 
@@ -58,7 +58,7 @@ static void fill(arguments *self, const tap__call *call, void *const *data)
 {
     const tap_op *op = call->op;
     size_t used = 0;
-    self->args = (tap_op_args){.nin = call->nin, .nout = call->nout, .nattrs = op->nparams - op->ninputs,
+    self->args = (tap_op_args){.size = sizeof self->args, .nin = call->nin, .nout = call->nout, .nattrs = op->nparams - op->ninputs,
                                .threads = call->threads, .in = self->in, .out = self->out, .attrs = self->attrs};
     for (int i = 0; i < call->nin; i++)
         self->in[i] = tap__operand_view(&call->in[i], data ? data[i] : NULL);
@@ -151,6 +151,7 @@ static tap_status add_copy(const tap_op_desc *desc, tap_error *err)
 
 tap_status tap_op_add(const tap_op_desc *op, tap_error *err)
 {
+    TAP_NEED_SIZED(err, tap_op_desc, op);
     if (!op->name || !op->target || !op->run)
         return tap_fail(err, TAP_E_INVALID, "operator %s: it needs a name, a target and a function that runs it",
                         op->name ? op->name : "?");
@@ -159,7 +160,8 @@ tap_status tap_op_add(const tap_op_desc *op, tap_error *err)
     tap_op_desc *copy = tap__calloc(1, sizeof *copy); /* lives as long as the process, as its library does */
     if (!copy)
         return tap_fail_nomem(err);
-    memcpy(copy, op, op->size && op->size < sizeof *copy ? op->size : sizeof *copy);
+    copy->size = sizeof *copy;
+    tap__sized_take(copy, op);
     tap_status status = add_copy(copy, err);
     if (status != TAP_OK)
         tap__free(copy);

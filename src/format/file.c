@@ -2,7 +2,7 @@
 #include "format/format.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -177,16 +177,19 @@ static tap_status item_copy(tap_file *file, tap_item *item, tap_tensor *tensor, 
 
 tap_status tap_file_get(tap_file *file, size_t index, tap_file_entry *out, tap_error *err)
 {
+    TAP_NEED(err, file);
+    TAP_NEED_SIZED(err, tap_file_entry, out);
     if (index >= file->count)
         return tap_fail(err, TAP_E_NOTFOUND, "%s: has no entry %zu, only %zu", file->path, index, file->count);
     tap_item *item = &file->items[index];
-    *out = item->entry;
-    if (item->entry.value_type != TAP_VALUE_TENSOR || item->owned || item->extent == 0)
-        return TAP_OK;
-    const tap_dtype_info *info = tap_dtype_describe(item->entry.tensor.dtype);
-    size_t unit = info->kind == 'C' ? info->bytes / 2u : info->bytes;
-    if (item->swap || (uintptr_t)item->entry.tensor.data % unit)
-        return item_copy(file, item, &out->tensor, err);
+    tap_file_entry entry = item->entry;
+    if (entry.value_type == TAP_VALUE_TENSOR && !item->owned && item->extent) {
+        const tap_dtype_info *info = tap_dtype_describe(entry.tensor.dtype);
+        size_t unit = info->kind == 'C' ? info->bytes / 2u : info->bytes;
+        if (item->swap || (uintptr_t)entry.tensor.data % unit)
+            TAP_TRY(item_copy(file, item, &entry.tensor, err));
+    }
+    tap__sized_give(out, &entry);
     return TAP_OK;
 }
 

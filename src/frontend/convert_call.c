@@ -4,7 +4,7 @@
 #include "frontend/aten.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -323,8 +323,22 @@ static tap_status check_values(const tap_graph *graph, const tap_node_desc *desc
     return TAP_OK;
 }
 
+/* Whole, whatever header it came from. */
+static tap_node_desc node_desc_of(const tap_node_desc *desc)
+{
+    tap_node_desc whole = {.size = sizeof whole};
+    tap__sized_take(&whole, desc);
+    return whole;
+}
+
 tap_status tap_graph_call(tap_graph *graph, const tap_node_desc *desc, int32_t *node, int32_t *value, tap_error *err)
 {
+    TAP_NEED(err, graph);
+    TAP_NEED_SIZED(err, tap_node_desc, desc);
+    TAP_NEED(err, node);
+    TAP_NEED(err, value);
+    const tap_node_desc given = node_desc_of(desc);
+    desc = &given;
     const tap__aten *row = desc->target && !(desc->flags & TAP_CALL_HOST) ? tap__aten_find(desc->target) : NULL;
     TAP_TRY(check_values(graph, desc, desc->args, desc->nargs, err));
     conversion self = {.graph = graph, .desc = desc, .op = row ? row->op : NULL};

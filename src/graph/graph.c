@@ -2,16 +2,10 @@
 #include "graph/graph.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <stdio.h>
 #include <string.h>
-
-void tap_node_desc_init(tap_node_desc *desc)
-{
-    memset(desc, 0, sizeof *desc);
-    desc->size = sizeof *desc;
-}
 
 tap_status tap_graph_new(const char *name, tap_graph **out, tap_error *err)
 {
@@ -228,22 +222,28 @@ static const char *const KIND_NAMES[] = {[TAP_OP_DATA] = "data",           [TAP_
 
 tap_status tap_graph_node(const tap_graph *graph, int32_t node, tap_node_info *out)
 {
+    TAP_NEED(NULL, graph);
+    TAP_NEED_SIZED(NULL, tap_node_info, out);
     if (node < 0 || node >= graph->nnodes)
         return TAP_E_INVALID;
     const tap__node *from = &graph->nodes[node];
-    *out = (tap_node_info){.name = from->name, .target = from->target, .source = from->source, .op = from->op->name,
-                           .op_kind = KIND_NAMES[from->op->kind], .first_value = from->first_value,
-                           .nvalues = from->nvalues};
+    tap_node_info info = {.name = from->name, .target = from->target, .source = from->source, .op = from->op->name,
+                          .op_kind = KIND_NAMES[from->op->kind], .first_value = from->first_value,
+                          .nvalues = from->nvalues};
+    tap__sized_give(out, &info);
     return TAP_OK;
 }
 
-bool tap_op_describe(int index, tap_op_info *out)
+tap_status tap_op_describe(int index, tap_op_info *out)
 {
+    TAP_NEED_SIZED(NULL, tap_op_info, out);
     const tap_op *op = tap__op_at(index);
-    if (op)
-        *out = (tap_op_info){.name = op->name, .ge = op->ge, .kind = KIND_NAMES[op->kind], .doc = op->doc,
-                             .nparams = op->nparams, .ninputs = op->ninputs, .noutputs = op->noutputs};
-    return op != NULL;
+    if (!op)
+        return TAP_E_NOTFOUND;
+    tap_op_info info = {.name = op->name, .ge = op->ge, .kind = KIND_NAMES[op->kind], .doc = op->doc,
+                        .nparams = op->nparams, .ninputs = op->ninputs, .noutputs = op->noutputs};
+    tap__sized_give(out, &info);
+    return TAP_OK;
 }
 
 const char *tap_op_param(int index, int param, char *room, size_t size)

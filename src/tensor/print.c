@@ -2,7 +2,7 @@
  * summary. Three visits of the values that are shown: what range they have, how wide they get, and the text. */
 #include "tensortap/tensortap.h"
 
-#include "base/status.h"
+#include "base/sized.h"
 #include "base/strbuf.h"
 #include "tensor/decimal.h"
 #include "tensor/element.h"
@@ -378,17 +378,17 @@ static void print_scalar(printer *p)
 
 /* ------------------------------------------------------------------------------------------------------ the call */
 
-void tap_print_options_init(tap_print_options *options)
+void tap_print_options_init_sized(tap_print_options *options, size_t size)
 {
-    *options = (tap_print_options){
-        .size = sizeof *options, .precision = 8, .threshold = 1000, .edge_items = 3, .line_width = 75};
+    static const tap_print_options USUAL = {.precision = 8, .threshold = 1000, .edge_items = 3, .line_width = 75};
+    tap__sized_init(options, size, &USUAL, sizeof USUAL);
 }
 
 static void read_options(printer *p, const tap_print_options *options)
 {
     tap_print_options_init(&p->opt);
     if (options)
-        memcpy(&p->opt, options, options->size < sizeof p->opt ? options->size : sizeof p->opt);
+        tap__sized_take(&p->opt, options);
     if (p->opt.precision < 0)
         p->opt.precision = 0;
     if (p->opt.edge_items < 1)
@@ -398,6 +398,10 @@ static void read_options(printer *p, const tap_print_options *options)
 tap_status tap_tensor_print(const tap_tensor *tensor, const tap_print_options *options, tap_write_fn write, void *user,
                             tap_error *err)
 {
+    TAP_NEED(err, tensor);
+    TAP_NEED(err, write);
+    if (options)
+        TAP_NEED_SIZE(err, tap_print_options, options);
     int64_t count;
     TAP_TRY(tap__tensor_check(tensor, &count, err));
     const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);

@@ -73,8 +73,8 @@ static int changed;
 
 static void save_step(tap_recorder *rec, int rank, int64_t step)
 {
-    tap_save_info placed = {.source = "train.py", .line = 12, .module = "layers.0.attn"};
-    tap_save_info grad = {.kind = TAP_KIND_GRAD, .source = "train.py", .line = 12};
+    tap_save_info placed = TAP_SAVE_INFO(.source = "train.py", .line = 12, .module = "layers.0.attn");
+    tap_save_info grad = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .source = "train.py", .line = 12);
     int64_t ids[4] = {3, -1, 9007199254740993, (int64_t)rank}, four = 4;
     double loss = 4.0 / (double)(step + 1);
     tap_tensor id_tensor = {ids, TAP_I64, 1, &four, NULL}, loss_tensor = {&loss, TAP_F64, 0, NULL, NULL};
@@ -109,7 +109,7 @@ static void make_changed(const char *dir)
 static void make_lossy(const char *dir)
 {
     tap_recorder *rec = recorder_open(dir, 0, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
-    tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT};
+    tap_save_info slot = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT);
     float value = 1;
     int64_t one = 1;
     tap_tensor tensor = {&value, TAP_F32, 1, &one, NULL};

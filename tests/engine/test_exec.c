@@ -29,6 +29,7 @@ static void run_well(tap_engine *engine, int64_t s0, int64_t u0)
 static int32_t plans_made(tap_engine *engine)
 {
     tap_engine_counts counts;
+    tap_engine_counts_init(&counts);
     tap_engine_count(engine, &counts);
     return counts.plans;
 }

@@ -47,7 +47,8 @@ static void refused_leaves_nothing(void **state)
     assert_null(tap__op_find("Refused"));
     assert_false(tap_engine_knows("test.refused.default"));
     tap_op_info info;
-    for (int i = 0; tap_op_describe(i, &info); i++)
+    tap_op_info_init(&info);
+    for (int i = 0; tap_op_describe(i, &info) == TAP_OK; i++)
         assert_string_not_equal(info.name, "Refused");
     desc.bindings = "x=self"; /* put right, it is taken */
     if (tap_op_add(&desc, &err) != TAP_OK)
@@ -80,7 +81,8 @@ static void *look(void *user)
             tap_engine_knows(target);
         }
         tap_op_info info;
-        for (int i = 0; tap_op_describe(i, &info); i++)
+        tap_op_info_init(&info);
+        for (int i = 0; tap_op_describe(i, &info) == TAP_OK; i++)
             if (!info.name || !info.kind)
                 atomic_fetch_add(&missing, 1);
     }

@@ -41,7 +41,9 @@ int main(int argc, char **argv)
     tap_cursor *cursor;
     tap_query query;
     tap_record record;
+    tap_record_init(&record);
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_query_init(&query);
     query.name = "huge";
     if (tap_run_open(argv[1], &run, &err) || tap_run_query(run, &query, &cursor, &err) ||

@@ -83,9 +83,11 @@ static void check(const char *dir, const char *layout)
     tap_cursor *cursor;
     assert_int_equal(tap_run_query(run, &query, &cursor, &err), TAP_OK);
     tap_record record;
+    tap_record_init(&record);
     bool seen[2][SAVES] = {{false}};
     while (tap_cursor_next(cursor, &record, &err) == TAP_OK) {
         tap_mapping mapping;
+        tap_mapping_init(&mapping);
         if (tap_record_map(run, &record, &mapping, &err) != TAP_OK)
             fail_msg("%s: %s", layout, err.message);
         const int32_t *data = mapping.tensor.data;

@@ -70,6 +70,7 @@ static void write_file(const char *format, const tap_tensor *tensor, size_t coun
 static void check_view(tap_file *file, size_t index)
 {
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     tap_error err;
     assert_int_equal(tap_file_get(file, index, &entry, &err), TAP_OK);
     assert_int_equal(entry.tensor.dtype, TAP_F32);
@@ -97,6 +98,7 @@ static void round_trips(void **state)
         for (size_t k = 0; k < count; k++)
             check_view(file, k);
         tap_file_entry entry;
+        tap_file_entry_init(&entry);
         assert_int_equal(tap_file_get(file, count, &entry, &err), TAP_E_NOTFOUND);
         assert_non_null(strstr(err.message, "has no entry"));
         tap_file_close(file);
@@ -126,6 +128,8 @@ static void unaligned_memory(void **state)
     tap_error err;
     assert_int_equal(tap__file_open_memory(odd + 1, len, "memory", NULL, &file, &err), TAP_OK);
     tap_file_entry first, second;
+    tap_file_entry_init(&first);
+    tap_file_entry_init(&second);
     assert_int_equal(tap_file_get(file, 0, &first, &err), TAP_OK);
     assert_int_equal(tap_file_get(file, 0, &second, &err), TAP_OK);
     assert_ptr_equal(first.tensor.data, second.tensor.data);
@@ -161,6 +165,7 @@ static tap_status open_and_read(const char *path, tap_error *err)
     if (status != TAP_OK)
         return status;
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     for (size_t i = 0; i < tap_file_count(file) && status == TAP_OK; i++)
         status = tap_file_get(file, i, &entry, err);
     tap_file_close(file);

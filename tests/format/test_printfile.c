@@ -58,6 +58,7 @@ static void appended(void **state)
     assert_int_equal(tap_file_count(file), 6);
     for (size_t i = 0; i < 3; i++) {
         tap_file_entry entry;
+        tap_file_entry_init(&entry);
         assert_int_equal(tap_file_get(file, 2 * i, &entry, &err), TAP_OK);
         assert_int_equal(entry.value_type, TAP_VALUE_STR);
         assert_string_equal(entry.text, name + 100 * i);

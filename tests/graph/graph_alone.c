@@ -23,9 +23,11 @@ int main(void)
         return 1;
     y = node->first_value;
     tap_node_info info;
+    tap_node_info_init(&info);
     tap_op_info op;
+    tap_op_info_init(&op);
     bool right = tap_graph_output(graph, &y, 1, &err) == TAP_OK && tap_graph_node(graph, 0, &info) == TAP_OK &&
-                 tap_op_describe(node->op->row, &op);
+                 tap_op_describe(node->op->row, &op) == TAP_OK;
     if (right)
         printf("%s is %s, a %s: %s\n", info.name, info.op, info.op_kind, op.doc);
     tap_graph_free(graph);

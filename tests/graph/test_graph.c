@@ -161,12 +161,14 @@ static void signatures(void **state)
         for (size_t i = 0; i < COUNT_OF(ROWS); i++)
             check_dynamic(engine, &host, ROWS[i]);
         tap_engine_counts counts;
+        tap_engine_counts_init(&counts);
         tap_engine_count(engine, &counts);
         assert_int_equal(counts.plans, 6);
         assert_int_equal(counts.runs, 8);
         assert_int_equal(counts.host, 0);
         assert_int_equal(counts.native, 4);
         tap_node_times times;
+        tap_node_times_init(&times);
         tap_engine_times(engine, 2, &times);
         assert_int_equal(times.runs, FLAGS[f] == TAP_ENGINE_PROFILE ? 8 : 0);
         for (int64_t rows = 0; f == 0 && rows < 150; rows++) /* more than are kept */
@@ -194,6 +196,7 @@ static void two_threads(void **state)
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     tap_engine_counts counts;
+    tap_engine_counts_init(&counts);
     tap_engine_count(engine, &counts);
     assert_int_equal(counts.runs, 80);
     tap_engine_free(engine);

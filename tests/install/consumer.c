@@ -39,7 +39,9 @@ static int read_back(const char *dir, const float *values, tap_error *err)
     tap_run *run;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_query query;
     tap_query_init(&query);
     query.name = "x";

@@ -45,6 +45,7 @@ static inline char *scratch_list(const char *dir, const char *name, bool incompl
     tap_cursor *cursor;
     tap_query query;
     tap_record r;
+    tap_record_init(&r);
     tap_error err;
     char *text = NULL;
     size_t len = 0;

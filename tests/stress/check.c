@@ -111,6 +111,7 @@ static void check_record(check *c, tap_run *run, const tap_record *record)
         return;
     }
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_error err;
     bool empty = c->t->records[base].elements == 0;
     if (empty && !record->payload_bytes && record->ndim == 1 && record->shape[0] == 0) { /* msprobe has no file for it */
@@ -187,6 +188,7 @@ static void look_at(check *c, const char *dir)
     query.incomplete = true;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_status status = tap_run_query(run, &query, &cursor, &err);
     if (status == TAP_OK) {
         while ((status = tap_cursor_next(cursor, &record, &err)) == TAP_OK)
@@ -200,6 +202,7 @@ static void look_at(check *c, const char *dir)
     options.on_problem = on_problem;
     options.user = c;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     status = tap_run_verify(run, &options, &result, &err);
     if (status != TAP_OK && status != TAP_E_LOST)
         unreadable(c, "verify", &err);

@@ -69,7 +69,7 @@ uint32_t value_save(tap_recorder *rec, truth *t, const truth_record *like, bool 
     tap_tensor tensor = make_tensor(data, shape, strided);
     char name[32];
     snprintf(name, sizeof name, "v%u", number);
-    tap_save_info info = {.saved = saved};
+    tap_save_info info = TAP_SAVE_INFO(.saved = saved);
     truth_end(t, number, 1, tap_save(rec, name, &tensor, &info));
     memset(data, 0xA5, (size_t)like->elements * 4); /* what was saved must not follow later changes */
     free(data);
@@ -120,8 +120,8 @@ static void save_gradient(producer *p, const late *g)
     tap_tensor tensor = make_tensor(data, shape, false);
     char name[32];
     snprintf(name, sizeof name, "v%u", g->base);
-    tap_save_info info = {.kind = TAP_KIND_GRAD, .has_step = true, .has_call = true, .step = g->saved.step,
-                          .call = g->saved.call};
+    tap_save_info info = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .has_step = true, .has_call = true,
+                                       .step = g->saved.step, .call = g->saved.call);
     truth_end(p->t, number, 1, tap_save(p->rec, name, &tensor, &info));
     atomic_store(&p->t->records[g->slot].state, TRUTH_EMPTY);
     free(data);
@@ -142,8 +142,8 @@ static void do_grad(producer *p, const op *o)
     tap_tensor tensor = {NULL, TAP_I32, 1, shape, NULL};
     char name[32];
     snprintf(name, sizeof name, "v%u", g.base);
-    tap_save_info info = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_step = true, .has_call = true,
-                          .step = g.saved.step, .call = g.saved.call};
+    tap_save_info info = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_step = true,
+                                       .has_call = true, .step = g.saved.step, .call = g.saved.call);
     truth_end(p->t, g.slot, 1, tap_save(p->rec, name, &tensor, &info));
     if (o->how == 0)
         save_gradient(p, &g);

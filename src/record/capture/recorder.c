@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/newfile.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "record/drain/writer.h"
 
 #include <errno.h>
@@ -102,17 +102,12 @@ void tap_recorder_set_default(tap_recorder *rec)
 
 /* ----------------------------------------------------------------------------------------------------------- options */
 
-void tap_options_init(tap_options *options)
+void tap_options_init_sized(tap_options *options, size_t size)
 {
-    memset(options, 0, sizeof *options);
-    options->size = sizeof *options;
-    options->layout = "native";
-    options->keep = TAP_KEEP_STATS | TAP_KEEP_TENSOR;
-    options->reserve_bytes = 256 * MIB;
-    options->stall_ms = 30000;
-    options->segment_bytes = 1024 * MIB;
-    options->rank = options->world_size = options->device_index = -1;
-    options->framework = "pytorch";
+    static const tap_options USUAL = {
+        .layout = "native", .keep = TAP_KEEP_STATS | TAP_KEEP_TENSOR, .reserve_bytes = 256 * MIB, .stall_ms = 30000,
+        .segment_bytes = 1024 * MIB, .rank = -1, .world_size = -1, .device_index = -1, .framework = "pytorch"};
+    tap__sized_init(options, size, &USUAL, sizeof USUAL);
 }
 
 static int number_from_environment(const char *first, const char *second, int otherwise)
@@ -168,7 +163,7 @@ static tap_status options_take(tap_recorder *rec, const tap_options *given, tap_
 {
     tap_options *o = &rec->options;
     tap_options_init(o);
-    memcpy(o, given, given->size < sizeof *o ? given->size : sizeof *o);
+    tap__sized_take(o, given);
     if (!o->dir || !*o->dir)
         return tap_fail(err, TAP_E_INVALID, "no directory to record to; set tap_options.dir");
     if (!tap__layout_find(o->layout ? o->layout : "native"))
@@ -226,6 +221,11 @@ void tap__recorder_tell(tap_recorder *rec, uint32_t told, const tap_error *err)
 
 void tap_recorder_error(tap_recorder *rec, tap_error *out)
 {
+    if (!out)
+        return;
+    *out = (tap_error){.status = TAP_OK};
+    if (!rec)
+        return;
     pthread_mutex_lock(&rec->error_lock);
     *out = rec->error;
     pthread_mutex_unlock(&rec->error_lock);
@@ -597,7 +597,9 @@ static void recorder_free(tap_recorder *rec)
 
 tap_status tap_recorder_open(const tap_options *options, tap_recorder **out, tap_error *err)
 {
+    TAP_NEED(err, out);
     *out = NULL;
+    TAP_NEED_SIZED(err, tap_options, options);
     tap_recorder *rec = tap__calloc(1, sizeof *rec);
     if (!rec)
         return tap_fail_nomem(err);
@@ -748,14 +750,8 @@ tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
     return status == TAP_OK ? sync_status(session, err) : status;
 }
 
-void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
+static void count_session(tap_session *session, tap_counts *out)
 {
-    memset(out, 0, sizeof *out);
-    out->writer_pid = -1;
-    out->filtered = atomic_load(&rec->filtered);
-    tap_session *session = atomic_load(&rec->session);
-    if (!session || atomic_load(&rec->generation) != atomic_load(&fork_generation))
-        return;
     const tap_tally *tally = session->tally;
     out->saved = atomic_load(&tally->saved);
     out->saved_bytes = atomic_load(&tally->saved_bytes);
@@ -768,6 +764,17 @@ void tap_recorder_counts(tap_recorder *rec, tap_counts *out)
     out->ring_used = tap__ring_used(&session->ring);
     out->written_bytes = atomic_load(&h->written_bytes);
     out->writer_pid = atomic_load(&h->writer_pid);
+}
+
+tap_status tap_recorder_counts(tap_recorder *rec, tap_counts *out)
+{
+    TAP_NEED_SIZED(NULL, tap_counts, out);
+    tap_counts counts = {.writer_pid = -1, .filtered = rec ? atomic_load(&rec->filtered) : 0};
+    tap_session *session = rec ? atomic_load(&rec->session) : NULL;
+    if (session && atomic_load(&rec->generation) == atomic_load(&fork_generation))
+        count_session(session, &counts);
+    tap__sized_give(out, &counts);
+    return TAP_OK;
 }
 
 /* Waits until everything is in its files. The session stays: it is freed by tap_recorder_close only. */

@@ -1,4 +1,4 @@
-/* recorder.h - the producer's side: what tap_recorder is, shared by recorder.c (life) and save.c (the capture path). */
+/* recorder.h - the producer's side: what tap_recorder is, shared by recorder.c (life) and the capture path (job.h). */
 #ifndef TAP_RECORD_RECORDER_H
 #define TAP_RECORD_RECORDER_H
 
@@ -55,7 +55,7 @@ struct tap_recorder {
 };
 
 enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
-       TAP_TOLD_STEP = 64 };
+       TAP_TOLD_STEP = 64, TAP_TOLD_NAME = 128 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
 tap_session *tap__recorder_session(tap_recorder *rec);
@@ -68,11 +68,11 @@ void tap__recorder_hear(tap_recorder *rec, tap_session *session);
 /* Starts a new writer when the old one is gone. Cheap when called often. */
 void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now);
 
-/* save.c: in a forked child, in its only thread: what was remembered of the parent's is not true any more. */
+/* reserve.c: in a forked child, in its only thread: what was remembered of the parent's is not true any more. */
 void tap__save_forked(void);
-/* save.c: LOST entries for what was dropped since the last time. */
+/* losses.c: LOST entries for what was dropped since the last time. */
 void tap__save_losses(tap_recorder *rec, tap_session *session);
-/* An entry without name or payload (STEP). */
+/* losses.c: an entry without name or payload (STEP). */
 tap_status tap__save_mark(tap_recorder *rec, tap_session *session, tap_entry_type type, int64_t step);
 
 #endif

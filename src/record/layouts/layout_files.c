@@ -373,6 +373,7 @@ static tap_status add_file(const item *it, uint64_t *seq, tap_record_fn add, voi
     tap_status status = TAP_OK;
     for (size_t i = 0; i < count && status == TAP_OK; i++) {
         tap_file_entry entry;
+        tap_file_entry_init(&entry);
         record_from_found(&record, it);
         record.seq = (*seq)++;
         if (tap_file_get(file, i, &entry, &why) != TAP_OK) {

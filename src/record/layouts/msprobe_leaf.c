@@ -159,6 +159,7 @@ static bool sum_of_file(const tap_layout_options *options, const tap_meta *meta,
     char *path = relative ? tap__path_join(options->dir, relative) : NULL;
     tap_file *file = NULL;
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     bool ok = path && tap_file_open(path, &file, NULL) == TAP_OK && tap_file_get(file, 0, &entry, NULL) == TAP_OK;
     int64_t bytes = ok ? tap_tensor_bytes(&entry.tensor) : -1;
     ok = ok && bytes >= 0 && tap_tensor_is_contiguous(&entry.tensor);

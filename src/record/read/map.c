@@ -3,12 +3,12 @@
 
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-tap_status tap__mapping_describe(const tap_record *record, tap_mapping *out, tap_error *err)
+tap_status tap__mapped_describe(const tap_record *record, tap_mapped *out, tap_error *err)
 {
     if (record->ndim < 0 || record->ndim > TAP_MAX_NDIM)
         return tap_fail(err, TAP_E_CORRUPT, "%s: %d dimensions", record->name, record->ndim);
@@ -32,9 +32,8 @@ tap_status tap__mapping_describe(const tap_record *record, tap_mapping *out, tap
     return TAP_OK;
 }
 
-tap_status tap_record_map(tap_run *run, const tap_record *record, tap_mapping *out, tap_error *err)
+static tap_status map_path(tap_run *run, const tap_record *record, tap_mapped *out, tap_error *err)
 {
-    memset(out, 0, sizeof *out);
     char *path = tap__path_join(run->dir, record->file ? record->file : "");
     if (!path)
         return tap_fail_nomem(err);
@@ -43,13 +42,49 @@ tap_status tap_record_map(tap_run *run, const tap_record *record, tap_mapping *o
     return status;
 }
 
+static void mapped_free(tap_mapped *mapped)
+{
+    if (mapped->base_bytes)
+        munmap(mapped->base, mapped->base_bytes);
+    else
+        tap__free(mapped->base);
+    tap_file_close(mapped->file);
+    tap__free(mapped);
+}
+
+tap_status tap__record_map(tap_run *run, const tap_record *record, tap_mapping *out, tap_error *err)
+{
+    tap_mapped *mapped = tap__calloc(1, sizeof *mapped);
+    if (!mapped)
+        return tap_fail_nomem(err);
+    tap_status status = map_path(run, record, mapped, err);
+    if (status != TAP_OK) {
+        mapped_free(mapped);
+        return status;
+    }
+    out->tensor = mapped->tensor;
+    out->held = mapped;
+    return TAP_OK;
+}
+
+tap_status tap_record_map(tap_run *run, const tap_record *record, tap_mapping *out, tap_error *err)
+{
+    TAP_NEED(err, run);
+    TAP_NEED_SIZED(err, tap_record, record);
+    TAP_NEED_SIZED(err, tap_mapping, out);
+    tap_record whole = {.name = ""};
+    tap_mapping mapping = {.held = NULL};
+    tap__sized_take(&whole, record);
+    tap_status status = tap__record_map(run, &whole, &mapping, err);
+    tap__sized_give(out, &mapping);
+    return status;
+}
+
 void tap_mapping_release(tap_mapping *mapping)
 {
-    if (mapping->base_bytes)
-        munmap(mapping->base, mapping->base_bytes);
-    else
-        tap__free(mapping->base);
-    if (mapping->owned)
-        tap_file_close(mapping->owned);
-    memset(mapping, 0, sizeof *mapping);
+    if (!mapping || !TAP_SIZE_IS_KNOWN(tap_mapping, mapping))
+        return;
+    if (mapping->held)
+        mapped_free(mapping->held);
+    tap__sized_give(mapping, &(tap_mapping){.held = NULL});
 }

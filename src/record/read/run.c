@@ -2,7 +2,7 @@
 #include "record/read/run.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,17 +55,31 @@ tap_status tap_run_refresh(tap_run *run, bool *more, bool *live, tap_error *err)
 
 int tap_run_attempt_count(const tap_run *run)
 {
-    return (int)run->count;
+    return run ? (int)run->count : 0;
 }
 
-void tap_run_attempt(const tap_run *run, int index, tap_attempt *out)
+/* Not finished: what was found is newer than what the description says. */
+static void count_newest(tap_index *index, tap_attempt *out)
 {
-    *out = (tap_attempt){.host = "", .ended = "unknown", .files = ""};
+    tap_index_counts counts;
+    tap__index_counts(index, &counts);
+    out->records = counts.records;
+    out->bytes = counts.bytes;
+    out->filtered = counts.filtered;
+    out->stats_only = counts.stats_only;
+    out->dropped = counts.dropped;
+    out->torn = counts.torn;
+}
+
+tap_status tap_run_attempt(const tap_run *run, int index, tap_attempt *out)
+{
+    TAP_NEED(NULL, run);
+    TAP_NEED_SIZED(NULL, tap_attempt, out);
     if (index < 0 || (size_t)index >= run->count)
-        return;
+        return TAP_E_INVALID;
     const tap_source *source = run->sources[index];
     const tap_attempt_info *info = &source->info;
-    *out = (tap_attempt){
+    tap_attempt whole = {
         .rank = source->rank < 0 ? 0 : source->rank, .attempt = source->attempt, .child = source->child,
         .pid = info->pid, .host = info->host,
         .ended = source->live ? "live" : info->ended[0] ? info->ended : "unknown",
@@ -73,17 +87,10 @@ void tap_run_attempt(const tap_run *run, int index, tap_attempt *out)
         .filtered = info->filtered, .stats_only = info->stats_only, .dropped = info->dropped, .torn = info->torn,
         .files = source->relative,
     };
-    if (info->ended[0] || !source->index || !source->in_memory)
-        return;
-    /* not finished: what was found is newer than what the description says */
-    tap_index_counts counts;
-    tap__index_counts(source->index, &counts);
-    out->records = counts.records;
-    out->bytes = counts.bytes;
-    out->filtered = counts.filtered;
-    out->stats_only = counts.stats_only;
-    out->dropped = counts.dropped;
-    out->torn = counts.torn;
+    if (!info->ended[0] && source->index && source->in_memory)
+        count_newest(source->index, &whole);
+    tap__sized_give(out, &whole);
+    return TAP_OK;
 }
 
 /* -------------------------------------------------------------------------------------------------------- opening */

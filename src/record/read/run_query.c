@@ -3,7 +3,7 @@
 
 #include "base/match.h"
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <string.h>
 
@@ -27,9 +27,10 @@ struct tap_cursor {
     tap_place place;      /* of row */
 };
 
-void tap_query_init(tap_query *query)
+void tap_query_init_sized(tap_query *query, size_t size)
 {
-    *query = (tap_query){.size = sizeof *query, .kind = -1, .attempt = -1};
+    static const tap_query USUAL = {.kind = TAP_KIND_ANY, .attempt = -1};
+    tap__sized_init(query, size, &USUAL, sizeof USUAL);
 }
 
 /* ---------------------------------------------------------------------------------------------- choosing attempts */
@@ -82,14 +83,18 @@ static tap_status parts_choose(tap_cursor *cursor, tap_error *err)
 
 tap_status tap_run_query(tap_run *run, const tap_query *query, tap_cursor **out, tap_error *err)
 {
+    TAP_NEED(err, out);
     *out = NULL;
+    TAP_NEED(err, run);
+    if (query)
+        TAP_NEED_SIZE(err, tap_query, query);
     tap_cursor *cursor = tap__calloc(1, sizeof *cursor);
     if (!cursor)
         return tap_fail_nomem(err);
     cursor->run = run;
     tap_query_init(&cursor->query);
     if (query)
-        memcpy(&cursor->query, query, query->size < sizeof *query ? query->size : sizeof *query);
+        tap__sized_take(&cursor->query, query);
     const tap_query *q = &cursor->query;
     tap_status status = TAP_OK;
     if (q->name && *q->name && !(cursor->names = tap__strdup(q->name)))
@@ -216,7 +221,7 @@ static tap_status record_fill(tap_cursor *cursor, tap_record *out, tap_error *er
     return texts_fill(cursor, source->index, out, err);
 }
 
-tap_status tap_cursor_next(tap_cursor *cursor, tap_record *out, tap_error *err)
+static tap_status record_next(tap_cursor *cursor, tap_record *out, tap_error *err)
 {
     TAP_TRY(row_next(cursor, err));
     tap_status status = record_fill(cursor, out, err);
@@ -231,6 +236,16 @@ tap_status tap_cursor_next(tap_cursor *cursor, tap_record *out, tap_error *err)
     TAP_TRY(cursor->run->type->rebuild(cursor->run, source, err));
     TAP_TRY(row_next(cursor, err));
     return record_fill(cursor, out, err);
+}
+
+tap_status tap_cursor_next(tap_cursor *cursor, tap_record *out, tap_error *err)
+{
+    TAP_NEED(err, cursor);
+    TAP_NEED_SIZED(err, tap_record, out);
+    tap_record record;
+    TAP_TRY(record_next(cursor, &record, err));
+    tap__sized_give(out, &record);
+    return TAP_OK;
 }
 
 void tap_cursor_close(tap_cursor *cursor)

@@ -40,6 +40,15 @@ typedef struct tap_place {
     char file_text[128];          /* private */
 } tap_place;
 
+/* The bytes of a record and what keeps them there. It stays where it is: tensor.shape may point into it. */
+typedef struct tap_mapped {
+    tap_tensor tensor;
+    int64_t shape[TAP_MAX_NDIM];
+    void *base;                   /* mapped; memory of ours when base_bytes is 0 */
+    size_t base_bytes;
+    tap_file *file;
+} tap_mapped;
+
 struct tap_verifier;
 
 typedef struct tap_source_type {
@@ -52,7 +61,7 @@ typedef struct tap_source_type {
     /* place is zeroed before its first use; tap__free its path_text after the last. */
     tap_status (*place)(const tap_source *source, const tap_row *row, tap_place *place, tap_error *err);
     /* path: of record's file. out is zeroed. */
-    tap_status (*map)(const char *path, const tap_record *record, tap_mapping *out, tap_error *err);
+    tap_status (*map)(const char *path, const tap_record *record, tap_mapped *out, tap_error *err);
     /* Reports every problem of run; looks again at what is on disk. */
     tap_status (*verify)(struct tap_verifier *verifier);
     void (*close)(tap_source *source);
@@ -60,7 +69,9 @@ typedef struct tap_source_type {
 
 extern const tap_source_type tap__source_native, tap__source_files;
 
+/* tap_record_map of a record that a reader of ours made; out is initialised. */
+tap_status tap__record_map(tap_run *run, const tap_record *record, tap_mapping *out, tap_error *err);
 /* Describes the tensor of a record whose bytes lie as they were saved, when they are as many as its shape says. */
-tap_status tap__mapping_describe(const tap_record *record, tap_mapping *out, tap_error *err);
+tap_status tap__mapped_describe(const tap_record *record, tap_mapped *out, tap_error *err);
 
 #endif

@@ -58,6 +58,7 @@ static tap_status read_entries(tap_file *file, const char *name, tap_record_fn a
     tap_status status = stem ? TAP_OK : tap_fail_nomem(err);
     for (size_t i = 0; i < tap_file_count(file) && status == TAP_OK; i++) {
         tap_file_entry entry;
+        tap_file_entry_init(&entry);
         status = tap_file_get(file, i, &entry, err);
         if (status == TAP_OK)
             status = add_entry(&entry, name, stem, add, user, err);
@@ -198,7 +199,7 @@ static tap_status place(const tap_source *source, const tap_row *row, tap_place 
 }
 
 /* Numbers and text of a file lie in its entries, not in bytes that could be mapped. */
-static tap_status scalar_copy(const tap_file_entry *entry, const tap_record *record, tap_mapping *out, tap_error *err)
+static tap_status scalar_copy(const tap_file_entry *entry, const tap_record *record, tap_mapped *out, tap_error *err)
 {
     char *bytes = tap__calloc(1, (size_t)record->payload_bytes + 1);
     if (!bytes)
@@ -235,13 +236,14 @@ static tap_status entry_find(tap_file *file, const char *path, const tap_record 
 }
 
 /* A layout may have converted the value: what the file says about it counts, not the record. */
-static tap_status entry_take(tap_file *file, const char *path, const tap_record *record, tap_mapping *out,
+static tap_status entry_take(tap_file *file, const char *path, const tap_record *record, tap_mapped *out,
                              tap_error *err)
 {
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     TAP_TRY(entry_find(file, path, record, &entry, err));
     if (entry.value_type != TAP_VALUE_TENSOR) {
-        TAP_TRY(tap__mapping_describe(record, out, err));
+        TAP_TRY(tap__mapped_describe(record, out, err));
         return scalar_copy(&entry, record, out, err);
     }
     out->tensor = entry.tensor; /* strides live in the file, which the mapping keeps open */
@@ -251,7 +253,7 @@ static tap_status entry_take(tap_file *file, const char *path, const tap_record 
     return TAP_OK;
 }
 
-static tap_status map(const char *path, const tap_record *record, tap_mapping *out, tap_error *err)
+static tap_status map(const char *path, const tap_record *record, tap_mapped *out, tap_error *err)
 {
     if (!record->file || !record->file[0])
         return tap_fail(err, TAP_E_LOST, "%s of step %lld: no bytes were kept, only what is known about them",
@@ -262,7 +264,7 @@ static tap_status map(const char *path, const tap_record *record, tap_mapping *o
     if (status != TAP_OK)
         tap_file_close(file);
     else
-        out->owned = file;
+        out->file = file;
     return status;
 }
 

@@ -215,7 +215,7 @@ static tap_status place(const tap_source *source, const tap_row *row, tap_place 
     return TAP_OK;
 }
 
-static tap_status map_range(const char *path, const tap_record *record, int fd, tap_mapping *out, tap_error *err)
+static tap_status map_range(const char *path, const tap_record *record, int fd, tap_mapped *out, tap_error *err)
 {
     struct stat st;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = record->offset / page * page, end = 0;
@@ -233,9 +233,9 @@ static tap_status map_range(const char *path, const tap_record *record, int fd, 
     return TAP_OK;
 }
 
-static tap_status map(const char *path, const tap_record *record, tap_mapping *out, tap_error *err)
+static tap_status map(const char *path, const tap_record *record, tap_mapped *out, tap_error *err)
 {
-    TAP_TRY(tap__mapping_describe(record, out, err));
+    TAP_TRY(tap__mapped_describe(record, out, err));
     if (tap_tensor_bytes(&out->tensor) == 0)
         return TAP_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);

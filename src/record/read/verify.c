@@ -2,7 +2,7 @@
 #include "record/read/verify.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,15 +29,11 @@ bool tap_problem_is_loss(tap_problem_kind kind)
     return (unsigned)kind < PROBLEM_COUNT && PROBLEMS[kind].loss;
 }
 
-void tap_verify_options_init(tap_verify_options *options)
-{
-    *options = (tap_verify_options){.size = sizeof *options};
-}
-
 /* ------------------------------------------------------------------------------------------------------- reporting */
 
 void tap__verify_report(tap_verifier *v, tap_problem problem)
 {
+    problem.size = sizeof problem;
     if (tap_problem_is_loss(problem.kind)) {
         v->any_loss = true;
         v->result.lost += problem.count;
@@ -67,15 +63,20 @@ tap_status tap__verify_go_on(tap_verifier *v, uint64_t done)
 
 tap_status tap_run_verify(tap_run *run, const tap_verify_options *options, tap_verify_result *result, tap_error *err)
 {
+    TAP_NEED(err, run);
+    if (options)
+        TAP_NEED_SIZE(err, tap_verify_options, options);
+    if (result)
+        TAP_NEED_SIZE(err, tap_verify_result, result);
     tap_verifier v = {.run = run, .err = err};
     tap_verify_options_init(&v.options);
     if (options)
-        memcpy(&v.options, options, options->size < sizeof *options ? options->size : sizeof *options);
+        tap__sized_take(&v.options, options);
     v.piece = tap__alloc(TAP_VERIFY_PIECE);
     tap_status status = !v.piece ? tap_fail_nomem(err) : run->type->verify(&v);
     tap__free(v.piece);
     if (result)
-        *result = v.result;
+        tap__sized_give(result, &v.result);
     if (status == TAP_OK && v.any_loss)
         status = tap_fail(err, TAP_E_LOST, "%s: %" PRIu64 " saves were not kept whole", run->dir, v.result.lost);
     return status;

@@ -41,9 +41,10 @@ static tap_status check_bytes(verify *self, const tap_record *record, const tap_
 {
     tap_verifier *v = self->v;
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_error why;
     const char *differs = NULL;
-    tap_status status = tap_record_map(v->run, record, &mapping, &why);
+    tap_status status = tap__record_map(v->run, record, &mapping, &why);
     if (status != TAP_OK) {
         report(self, record, status == TAP_E_NOTFOUND ? TAP_PROBLEM_MISSING : TAP_PROBLEM_CORRUPT, 1, why.message);
         return status == TAP_E_NOMEM ? tap_fail_nomem(v->err) : TAP_OK;
@@ -111,6 +112,7 @@ static tap_status check_rows(verify *self)
     query.incomplete = true;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_verifier *v = self->v;
     TAP_TRY(tap_run_query(v->run, &query, &cursor, v->err));
     tap_status status;

@@ -44,6 +44,7 @@ const char *tap__reason_text(tap_reason reason)
         [TAP_REASON_BAD_VALUE] = "the value could not be read",
         [TAP_REASON_NO_WRITER] = "no writer could be started",
         [TAP_REASON_LAST_N] = "older than the last steps that are kept",
+        [TAP_REASON_BAD_NAME] = "the layout has no file for a name like this",
     };
     size_t count = sizeof TEXTS / sizeof TEXTS[0];
     return tap_text((size_t)reason < count ? TEXTS[reason] : "unknown reason");

@@ -50,7 +50,8 @@ typedef enum tap_reason {
     TAP_REASON_NO_MEMORY = 9,  /* loss */
     TAP_REASON_BAD_VALUE = 10, /* loss: the tensor could not be read */
     TAP_REASON_NO_WRITER = 11, /* loss */
-    TAP_REASON_LAST_N = 12     /* rule: older than the last N steps */
+    TAP_REASON_LAST_N = 12,    /* rule: older than the last N steps */
+    TAP_REASON_BAD_NAME = 13   /* loss: the layout has no file for a name like this */
 } tap_reason;
 bool tap__reason_is_rule(tap_reason reason);
 const char *tap__reason_text(tap_reason reason); /* in the current language */

@@ -71,7 +71,9 @@ static void expect_floats(const char *dir, const char *name, size_t count, float
     tap_cursor *cursor;
     tap_query query;
     tap_record record;
+    tap_record_init(&record);
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_error err;
     tap_query_init(&query);
     query.name = name;
@@ -97,6 +99,7 @@ static void expect_verify(const char *dir, tap_status expected)
     tap_error err;
     tap_verify_options options;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_verify_options_init(&options);
     assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
     tap_status status = tap_run_verify(run, &options, &result, &err);
@@ -137,6 +140,7 @@ static void values_come_back(void **state)
         save_floats(rec, "after", 10, 4);
         assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
         tap_counts counts;
+        tap_counts_init(&counts);
         tap_recorder_counts(rec, &counts);
         assert_int_equal(counts.saved, 5);
         assert_int_equal(counts.dropped, 0);
@@ -172,6 +176,7 @@ static void steps_calls_and_filters(void **state)
         assert_int_equal(tap_step(rec), TAP_OK);
     }
     tap_counts counts;
+    tap_counts_init(&counts);
     tap_recorder_counts(rec, &counts);
     assert_int_equal(counts.saved, 9);
     assert_int_equal(counts.filtered, 25 - 9);
@@ -306,12 +311,12 @@ static void the_last_steps_stay_after_a_freeze(void **state)
     tap_tensor tensor = {&value, TAP_F32, 0, NULL, NULL};
     for (int step = 0; step < 40; step++) {
         value = step == 10 ? 1 / *(volatile float *)&(float){0} : 0;
-        tap_save_info info = {.has_step = true, .step = step};
+        tap_save_info info = TAP_SAVE_INFO(.has_step = true, .step = step);
         assert_int_equal(tap_save(rec, "x", &tensor, NULL), TAP_OK);
         assert_int_equal(tap_save(rec, "replayed", &tensor, &info), TAP_OK);
         tap_step(rec);
     }
-    tap_save_info late = {.has_step = true, .step = 10, .kind = TAP_KIND_GRAD}; /* belongs to a step that is recorded */
+    tap_save_info late = TAP_SAVE_INFO(.has_step = true, .step = 10, .kind = TAP_KIND_GRAD); /* belongs to a step that is recorded */
     assert_int_equal(tap_save(rec, "x", &tensor, &late), TAP_OK);
     must_close(rec);
     expect_list(dir, "x", "x@9.0 forward float32[] 0\nx@10.0 forward float32[] 0\nx@10.0 grad float32[] 0\n");
@@ -414,14 +419,14 @@ static void slots_and_declared_names(void **state)
     char *dir = scratch_make();
     tap_options options = options_for(dir, "thread");
     tap_recorder *rec = must_open(&options);
-    tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    tap_save_info slot = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true);
     assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
     assert_int_equal(tap_save(rec, "y", NULL, &slot), TAP_OK);
     assert_int_equal(tap_recorder_declare(rec, "never", NULL), TAP_OK);
     assert_int_equal(tap_recorder_declare(rec, "x", NULL), TAP_OK);
     float data[1] = {1};
     tap_tensor tensor = {data, TAP_F32, 0, NULL, NULL};
-    tap_save_info grad = {.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true, .step = 0};
+    tap_save_info grad = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true, .step = 0);
     tap_step(rec);
     assert_int_equal(tap_save(rec, "x", &tensor, &grad), TAP_OK);
     must_close(rec);
@@ -692,6 +697,7 @@ static void slots_come_back(void **state)
     tap_ring_header *h = atomic_load(&rec->session)->ring.header;
     assert_int_equal(atomic_load(&h->big_slots), 0);
     tap_counts counts;
+    tap_counts_init(&counts);
     tap_recorder_counts(rec, &counts);
     assert_int_equal(counts.saved + counts.dropped, 400);
     assert_int_equal(counts.saved_bytes, (counts.saved - counts.stats_only) * (4u << 19));
@@ -817,7 +823,7 @@ static void a_bad_tensor_is_counted(void **state)
     assert_int_equal(tap_save_value(rec, "bad", &meta, NULL), TAP_E_INVALID);
     tensor = (tap_tensor){&options, TAP_F32, 2, NULL, NULL};
     assert_int_equal(tap_save(rec, "bad", &tensor, NULL), TAP_E_INVALID);
-    assert_int_equal(tap_save(rec, "bad", &tensor, &(tap_save_info){.flags = TAP_SAVE_SLOT}), TAP_E_INVALID);
+    assert_int_equal(tap_save(rec, "bad", &tensor, &(tap_save_info)TAP_SAVE_INFO(.flags = TAP_SAVE_SLOT)), TAP_E_INVALID);
     tap_error err;
     assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
     expect_verify(dir, TAP_E_LOST);
@@ -955,6 +961,7 @@ static void every_allocation_may_fail(void **state)
         if (tap_run_open(dir, &run, &err) == TAP_OK) { /* whatever there is can be read */
             tap_verify_options options;
             tap_verify_result result;
+            tap_verify_result_init(&result);
             tap_verify_options_init(&options);
             tap_status status = tap_run_verify(run, &options, &result, &err);
             assert_true(status == TAP_OK || (status == TAP_E_LOST && !well));

@@ -54,6 +54,7 @@ static void expect_file(const char *dir, const char *name)
     snprintf(path, sizeof path, "%s/%s", dir, name);
     tap_file *file;
     tap_file_entry entry;
+    tap_file_entry_init(&entry);
     tap_error err;
     struct stat st;
     if (tap_file_open(path, &file, &err) != TAP_OK)
@@ -74,21 +75,21 @@ static void files_are_in_place_on_return(void **state)
         const char *layout, *name, *first, *second;
         tap_save_info info;
     } CASES[] = {
-        {"torch_npu", "d/x.pt", "d/x_device_3.pt", "d/x_device_3_1.pt", {0}},
-        {"torch_npu", "y", "y_device_3.pt", "y_device_3_1.pt", {0}},
+        {"torch_npu", "d/x.pt", "d/x_device_3.pt", "d/x_device_3_1.pt", TAP_SAVE_INFO()},
+        {"torch_npu", "y", "y_device_3.pt", "y_device_3_1.pt", TAP_SAVE_INFO()},
         {"troubleshooter", "sub/dense", "sub/0_dense_backward_rank1.npy", "sub/1_dense_backward_rank1.npy",
-         {.suffix = "backward"}},
-        {"mindspore", "x", "step0/rank1/x_float32_0.npy", "step0/rank1/x_float32_1.npy", {0}},
+         TAP_SAVE_INFO(.suffix = "backward")},
+        {"mindspore", "x", "step0/rank1/x_float32_0.npy", "step0/rank1/x_float32_1.npy", TAP_SAVE_INFO()},
         {"mindspore", "z", "step0/rank1/z_grad_float32_0.npy", "step0/rank1/z_grad_float32_1.npy",
-         {.kind = TAP_KIND_GRAD}},
+         TAP_SAVE_INFO(.kind = TAP_KIND_GRAD)},
         {"torchair", "add", "worldsize2_global_rank1/graph_1/0/add_1-aten.add.Tensor.INPUT.0.20251017071211190258.npy",
          NULL,
-         {.kind = TAP_KIND_INPUT, .node = "add_1-aten.add.Tensor", .argument = "0", .graph_id = 1,
-          .stamp_us = 1760685131190258}},
+         TAP_SAVE_INFO(.kind = TAP_KIND_INPUT, .node = "add_1-aten.add.Tensor", .argument = "0", .graph_id = 1,
+          .stamp_us = 1760685131190258)},
         {"msprobe", "x2", "step0/rank1/dump_tensor_data/x2.0.debug.pt", "step0/rank1/dump_tensor_data/x2.1.debug.pt",
-         {0}},
+         TAP_SAVE_INFO()},
         {"msprobe", "x2", "step0/rank1/dump_tensor_data/x2_grad.0.debug.pt",
-         "step0/rank1/dump_tensor_data/x2_grad.1.debug.pt", {.kind = TAP_KIND_GRAD}},
+         "step0/rank1/dump_tensor_data/x2_grad.1.debug.pt", TAP_SAVE_INFO(.kind = TAP_KIND_GRAD)},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
@@ -151,6 +152,7 @@ static void debug_json_survives_its_writer(void **state)
     tap_recorder *rec = open_layout(dir, "msprobe", false, TAP_COMMAND);
     assert_int_equal(tap_save(rec, "before", &tensor, NULL), TAP_OK);
     tap_counts counts;
+    tap_counts_init(&counts);
     tap_recorder_counts(rec, &counts);
     assert_true(counts.writer_pid > 1);
     kill(counts.writer_pid, SIGKILL);
@@ -175,6 +177,7 @@ static void waiting_is_for_the_writer(void **state)
     if ((job = fork()) == 0) {
         tap_recorder *rec = open_layout(dir, "msprobe", false, TAP_COMMAND);
         tap_counts counts;
+        tap_counts_init(&counts);
         tap_recorder_counts(rec, &counts);
         kill(counts.writer_pid, SIGSTOP);
         bool told = write(ends[1], &counts.writer_pid, sizeof counts.writer_pid) == sizeof counts.writer_pid;
@@ -206,7 +209,7 @@ static void debug_json_is_complete_after_a_flush(void **state)
     const char *const keys[2] = {"a", "b"};
     tap_value dict = {.type = TAP_VALUE_DICT, .items = items, .keys = keys, .len = 2};
     assert_int_equal(tap_save_value(rec, "st", &dict, NULL), TAP_OK);
-    tap_save_info slot = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    tap_save_info slot = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true);
     assert_int_equal(tap_save(rec, "x", &tensor, NULL), TAP_OK);
     assert_int_equal(tap_save(rec, "x", NULL, &slot), TAP_OK);
     assert_int_equal(tap_recorder_flush(rec, -1, NULL), TAP_OK);
@@ -215,7 +218,7 @@ static void debug_json_is_complete_after_a_flush(void **state)
     assert_non_null(strstr(text, "\"value\": \"text\""));
     assert_non_null(strstr(text, "\"x_grad.0.debug\": null"));
     free(text);
-    tap_save_info grad = {.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true};
+    tap_save_info grad = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .has_call = true, .has_step = true);
     assert_int_equal(tap_step(rec), TAP_OK);
     assert_int_equal(tap_save(rec, "x", &tensor, &grad), TAP_OK); /* after step(): still its forward's step */
     must_close(rec);
@@ -239,6 +242,7 @@ static void a_file_that_cannot_be_written_is_listed(void **state)
     assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
     tap_run *run;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
     assert_int_equal(tap_run_verify(run, NULL, &result, &err), TAP_E_LOST);
     assert_int_equal(result.lost, 1);

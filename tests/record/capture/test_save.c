@@ -37,7 +37,7 @@ static void close_recorder(tap_recorder *rec)
 static tap_saved save(tap_recorder *rec, const char *name, unsigned flags)
 {
     tap_saved saved = {.wanted = false};
-    tap_save_info info = {.flags = flags, .saved = &saved};
+    tap_save_info info = TAP_SAVE_INFO(.flags = flags, .saved = &saved);
     assert_int_equal(tap_save(rec, name, &TENSOR, &info), TAP_OK);
     return saved;
 }
@@ -90,6 +90,7 @@ static void a_place_left_out_keeps_the_others_paths(void **state)
     tap_cursor *cursor;
     tap_query query;
     tap_record record;
+    tap_record_init(&record);
     tap_error err;
     tap_query_init(&query);
     assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
@@ -128,6 +129,7 @@ static void losses_of(const char *dir, losses *found)
     tap_run *run;
     tap_error err;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_verify_options options;
     *found = (losses){.count = 0};
     tap_verify_options_init(&options);
@@ -154,6 +156,7 @@ static void a_leaf_nobody_could_read_is_lost_by_name(void **state)
     tap_tensor nowhere = {NULL, TAP_F32, 1, SHAPE, NULL};
     assert_int_equal(tap_save(rec, "y", &nowhere, NULL), TAP_E_INVALID);
     tap_counts counts;
+    tap_counts_init(&counts);
     tap_recorder_counts(rec, &counts);
     assert_int_equal(counts.dropped, 3);
     assert_int_equal(counts.saved, 2);
@@ -177,7 +180,7 @@ static void a_gradient_nobody_could_read_is_one_loss(void **state)
     char *dir = scratch_make();
     tap_recorder *rec = open_recorder(dir, NULL);
     tap_value lost = {.type = TAP_VALUE_LOST, .bytes = "no storage"};
-    tap_save_info info = {.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true};
+    tap_save_info info = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .has_call = true);
     assert_int_equal(tap_save_value(rec, "g", &lost, &info), TAP_OK);
     info.flags = 0;
     assert_int_equal(tap_save_value(rec, "g", &lost, &info), TAP_E_INVALID);

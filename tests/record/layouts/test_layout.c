@@ -90,9 +90,9 @@ static tap_status drive_save(machine *m, json_object *line)
         .kind = (tap_kind)int_of(line, "kind"), .value_type = (tap_value_type)int_of(line, "value_type"),
         .flags = (unsigned)int_of(line, "flags"), .step = int_of(line, "step"), .call = (uint32_t)int_of(line, "call"),
         .no_payload = int_of(line, "no_payload")};
-    tap_save_info info = {.suffix = text_of(line, "suffix"), .node = text_of(line, "node"),
+    tap_save_info info = TAP_SAVE_INFO(.suffix = text_of(line, "suffix"), .node = text_of(line, "node"),
         .argument = text_of(line, "argument"), .graph_id = int_of(line, "graph_id"),
-        .stamp_us = int_of(line, "stamp_us")};
+        .stamp_us = int_of(line, "stamp_us"));
     entry.len = bytes_of(line, &bytes);
     entry.bytes = bytes;
     const char *dtype = text_of(line, "dtype");
@@ -285,7 +285,7 @@ static void written_and_read(void **state)
         bool npu = strcmp(layout, "torch_npu") == 0, air = strcmp(layout, "torchair") == 0;
         const char *name = npu ? "sub/x.pt" : "x";
         assert_int_equal(machine_open(&m, layout), TAP_OK);
-        tap_save_info info = {.graph_id = 4, .argument = "0", .stamp_us = 1760685131190258};
+        tap_save_info info = TAP_SAVE_INFO(.graph_id = 4, .argument = "0", .stamp_us = 1760685131190258);
         for (int k = 0; k < 2; k++) {
             test_entry entry = {.name = name, .tensor = &tensor, .step = 5, .call = (uint32_t)k,
                                 .kind = air ? (k ? TAP_KIND_OUTPUT : TAP_KIND_INPUT) : TAP_KIND_FORWARD};
@@ -316,6 +316,7 @@ static void written_and_read(void **state)
             struct stat st;
             tap_file *file;
             tap_file_entry entry;
+            tap_file_entry_init(&entry);
             assert_int_equal(stat(path, &st), 0);
             assert_int_equal(st.st_mode & 0777 & ~0640, 0);
             assert_int_equal(tap_file_open(path, &file, &m.err), TAP_OK);

@@ -304,7 +304,7 @@ static void *name_many(void *user)
     float data[1];
     int64_t shape[1] = {1};
     tap_tensor tensor = {.data = data, .dtype = TAP_F32, .ndim = 1, .shape = shape};
-    tap_save_info info = {.line = 0};
+    tap_save_info info = TAP_SAVE_INFO();
     tap_leaf leaf = {.name = "x", .tensor = &tensor, .info = &info};
     tap_strbuf out = TAP_STRBUF_INIT;
     for (int i = 0; i < SAVES; i++) {

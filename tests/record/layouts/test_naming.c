@@ -215,8 +215,8 @@ static void torchair(void **state)
     fixture f = {.options = {.rank = 1, .world_size = 2}};
     start(&f, "torchair");
     /* the stamp of the documents' example, 2025-10-17 07:12:11.190258 UTC */
-    f.info = (tap_save_info){.node = "add_1-aten.add.Tensor", .graph_id = 1, .argument = "0",
-                             .stamp_us = 1760685131190258};
+    f.info = (tap_save_info)TAP_SAVE_INFO(.node = "add_1-aten.add.Tensor", .graph_id = 1, .argument = "0",
+                             .stamp_us = 1760685131190258);
     tap_leaf leaf = leaf_of(&f, "ignored");
     leaf.kind = TAP_KIND_INPUT;
     leaf.step = 7;

@@ -379,6 +379,7 @@ static tap_status verify(const bench *b, uint64_t *not_named)
     tap_error err;
     tap_verify_options options;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_verify_options_init(&options);
     assert_int_equal(tap_run_open(b->dir, &run, &err), TAP_OK);
     tap_status status = tap_run_verify(run, &options, &result, &err);

@@ -59,6 +59,7 @@ static void both_killed(const char *dir, const struct kind *kind)
         if (tap_recorder_flush(rec, -1, NULL) != TAP_OK)
             _exit(2);
         tap_counts counts;
+        tap_counts_init(&counts);
         tap_recorder_counts(rec, &counts);
         kill(counts.writer_pid, SIGKILL);
         save_some(rec, TAKEN);
@@ -87,6 +88,7 @@ static seen look(const char *dir)
     tap_run *run;
     tap_verify_options options;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_verify_options_init(&options);
     options.on_problem = on_problem;
     options.user = &s;

@@ -26,6 +26,7 @@ static lines list(tap_run *run, const tap_query *query)
     if (tap_run_query(run, query, &cursor, &err))
         fail_msg("%s", err.message);
     tap_record record;
+    tap_record_init(&record);
     tap_status status;
     while ((status = tap_cursor_next(cursor, &record, &err)) == TAP_OK) {
         line *l = &out.items[out.count];
@@ -77,6 +78,7 @@ static void attempts_in_order(void **state)
     static const char *const ENDED[] = {"killed", "closed", "unknown", "closed", "closed", "closed"};
     for (int i = 0; i < 6; i++) {
         tap_attempt a;
+        tap_attempt_init(&a);
         tap_run_attempt(run, i, &a);
         assert_int_equal(a.rank, ORDER[i][0]);
         assert_int_equal(a.attempt, ORDER[i][1]);
@@ -108,6 +110,7 @@ static void attempts_in_order(void **state)
     query.steps = "x";
     assert_int_equal(tap_run_query(run, &query, &cursor, &err), TAP_E_INVALID);
     tap_attempt a;
+    tap_attempt_init(&a);
     tap_run_attempt(run, 2, &a); /* not finished: counted by looking */
     assert_int_equal(a.records, 6);
     assert_int_equal(a.bytes, 72);
@@ -161,6 +164,8 @@ static void index_and_scan_agree(void **state)
     tap_cursor *a, *b;
     assert_int_equal(tap_run_query(indexed, NULL, &a, NULL), TAP_OK);
     tap_record x, y;
+    tap_record_init(&x);
+    tap_record_init(&y);
     assert_int_equal(tap_cursor_next(a, &x, NULL), TAP_OK); /* opens the index file */
     assert_true(asprintf(&path, "%s/rank0/attempt0.sqlite", dir) > 0);
     assert_int_equal(unlink(path), 0);
@@ -174,6 +179,7 @@ static void index_and_scan_agree(void **state)
         assert_string_equal(x.path, "a.2");
         assert_string_equal(x.file, i < 10 ? "rank0/attempt0-000000.tap" : "rank0/attempt0-000001.tap");
         tap_mapping mapping;
+        tap_mapping_init(&mapping);
         assert_int_equal(tap_record_map(indexed, &x, &mapping, NULL), TAP_OK);
         assert_int_equal(mapping.tensor.ndim, 1);
         assert_int_equal(mapping.tensor.shape[0], 3);
@@ -271,6 +277,7 @@ static void follow(void **state)
     tap_cursor *before;
     assert_int_equal(tap_run_query(run, NULL, &before, NULL), TAP_OK);
     tap_attempt a;
+    tap_attempt_init(&a);
     tap_run_attempt(run, 0, &a);
     assert_string_equal(a.ended, "live");
     assert_int_equal(tap_run_refresh(run, &more, &live, NULL), TAP_OK);
@@ -281,6 +288,7 @@ static void follow(void **state)
     assert_true(more && live);
     assert_int_equal(list(run, NULL).count, 5);
     tap_record record;
+    tap_record_init(&record);
     for (int i = 0; i < 3; i++) /* a cursor sees what was there when it was made */
         assert_int_equal(tap_cursor_next(before, &record, NULL), TAP_OK);
     assert_int_equal(tap_cursor_next(before, &record, NULL), TAP_END);
@@ -365,7 +373,9 @@ static void maps_and_refusals(void **state)
     tap_run *run;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     tap_error err;
     assert_int_equal(tap_run_open(dir, &run, NULL), TAP_OK);
     assert_int_equal(tap_run_query(run, NULL, &cursor, NULL), TAP_OK);
@@ -454,11 +464,13 @@ static void single_files(void **state)
         assert_int_equal(got.count, CASES[i].count);
         tap_cursor *cursor;
         tap_record record;
+        tap_record_init(&record);
         assert_int_equal(tap_run_query(run, NULL, &cursor, NULL), TAP_OK);
         for (size_t k = 0; tap_cursor_next(cursor, &record, NULL) == TAP_OK; k++) {
             assert_string_equal(record.name, CASES[i].names[k]);
             assert_string_equal(record.file, CASES[i].file);
             tap_mapping mapping;
+            tap_mapping_init(&mapping);
             if (tap_record_map(run, &record, &mapping, &err))
                 fail_msg("%s", err.message);
             bool is_a = record.ndim == 2;
@@ -523,6 +535,7 @@ static void no_memory(void **state)
         tap_run *run;
         tap_cursor *cursor = NULL;
         tap_record record;
+        tap_record_init(&record);
         tap_error err;
         tap_query query;
         tap_query_init(&query);
@@ -537,6 +550,7 @@ static void no_memory(void **state)
                     count++;
             tap_cursor_close(cursor);
             tap_verify_result result;
+            tap_verify_result_init(&result);
             if (status == TAP_END) {
                 status = tap_run_verify(run, NULL, &result, &err);
                 if (status == TAP_E_LOST) /* rank 1 was not finished */

@@ -37,6 +37,7 @@ static report *check_with(const char *dir, bool quick, bool rules)
 {
     static report r;
     memset(&r, 0, sizeof r);
+    tap_verify_result_init(&r.result);
     tap_run *run;
     assert_int_equal(tap_run_open(dir, &run, NULL), TAP_OK);
     tap_verify_options options;
@@ -125,6 +126,7 @@ static void changed_payloads(void **state)
     tap_run *run;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     assert_int_equal(tap_run_open(dir, &run, NULL), TAP_OK);
     assert_int_equal(tap_run_query(run, NULL, &cursor, NULL), TAP_OK);
     while (tap_cursor_next(cursor, &record, NULL) == TAP_OK) {

@@ -303,6 +303,7 @@ static void torn_reservations_are_skipped(void **state)
     tap_error err;
     tap_verify_options options;
     tap_verify_result result;
+    tap_verify_result_init(&result);
     tap_verify_options_init(&options);
     assert_int_equal(tap_run_open(dir, &run, &err), TAP_OK);
     assert_int_equal(tap_run_verify(run, &options, &result, &err), TAP_E_LOST);
