@@ -1,6 +1,8 @@
 /* driver.c - finding the CUDA driver, and what little of it is asked for directly. */
 #include "device/driver.h"
 
+#include "base/status.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -28,6 +30,16 @@ const tap_driver *tap__driver(void)
 {
     pthread_once(&once, find_driver);
     return is_there ? &found : NULL;
+}
+
+tap_status tap__driver_check(tap_cu_result result, const char *what, tap_error *err)
+{
+    const char *text = NULL;
+    if (result == 0)
+        return TAP_OK;
+    if (!is_there || found.error_text(result, &text) != 0 || !text)
+        text = "unknown error";
+    return tap_fail(err, TAP_E_INTERNAL, "CUDA: %s: error %d: %s", what, result, text);
 }
 
 bool tap_cuda_is_capturing(void *stream)

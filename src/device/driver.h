@@ -7,8 +7,8 @@
 
 /* CUresult: 0 is success. */
 typedef int tap_cu_result;
-/* CUstream; NULL is the legacy default stream. */
-typedef void *tap_cu_stream;
+/* CUstream; NULL is the legacy default stream. CUmodule, CUfunction */
+typedef void *tap_cu_stream, *tap_cu_module, *tap_cu_function;
 
 enum { TAP_CU_CAPTURE_IMPLICIT = 906 }; /* result: asked about the legacy stream while another stream captures */
 enum { TAP_CU_CAPTURE_NONE = 0 };       /* what a stream's capture status is outside a capture */
@@ -16,7 +16,15 @@ enum { TAP_CU_CAPTURE_NONE = 0 };       /* what a stream's capture status is out
 /* The one table. X(member, symbol, parameters) */
 #define TAP_DRIVER_MAP(X)                                                                                            \
     X(stream_is_capturing, cuStreamIsCapturing, (tap_cu_stream stream, int *status))                                 \
-    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))
+    X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                         \
+    X(module_load, cuModuleLoadData, (tap_cu_module *module, const void *text))                                      \
+    X(module_unload, cuModuleUnload, (tap_cu_module module))                                                         \
+    X(module_function, cuModuleGetFunction, (tap_cu_function *function, tap_cu_module module, const char *name))     \
+    X(launch, cuLaunchKernel,                                                                                        \
+      (tap_cu_function function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,        \
+       unsigned threads_y, unsigned threads_z, unsigned shared_bytes, tap_cu_stream stream, void **arguments,        \
+       void **extra))                                                                                                \
+    X(error_text, cuGetErrorString, (tap_cu_result result, const char **text))
 
 typedef struct tap_driver {
 #define X(member, symbol, parameters) tap_cu_result(*member) parameters;
@@ -27,5 +35,7 @@ typedef struct tap_driver {
 /* The driver: the library that TENSORTAP_CUDA_DRIVER names, else libcuda.so.1. NULL: there is none, or it lacks one of the
  * functions. Looked for once. */
 const tap_driver *tap__driver(void);
+/* TAP_OK, or a failure that says what did not work. */
+tap_status tap__driver_check(tap_cu_result result, const char *what, tap_error *err);
 
 #endif

@@ -47,7 +47,7 @@ def is_traced(x: Any) -> bool:
 
 @contextlib.contextmanager
 def _reading(x: Any) -> Iterator[None]:
-    """Around what reads a tensor's numbers: other threads' captures stay whole. Raises where x is part of one itself."""
+    """Around what reads a tensor's numbers: captures elsewhere stay whole. Raises where x is part of one itself."""
     if x.device.type != "cuda":
         yield
         return

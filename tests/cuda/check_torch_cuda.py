@@ -1,4 +1,4 @@
-"""For a machine with a GPU, by hand: python tests/torch/check_cuda.py. Prints what holds there, exits 1 when something
+"""For a machine with a GPU, by hand: python tests/cuda/check_torch_cuda.py. Prints what holds there, exits 1 when something
 does not. CI machines have no GPU, so this is no part of the suite."""
 
 from __future__ import annotations

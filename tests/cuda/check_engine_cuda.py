@@ -1,4 +1,4 @@
-"""The engine with tensors on a CUDA device, where torch runs each node: python tests/engine/check_engine_cuda.py
+"""The engine with tensors on a CUDA device, where torch runs each node: python tests/cuda/check_engine_cuda.py
 
 Not part of the test command, since it needs a device; prints one line per check and exits non-zero when one fails.
 """
