@@ -1,5 +1,5 @@
 /* py_core.c - the module tensortap._core: errors, what the library says to people, and the loading of its parts. */
-#include "py_core.h"
+#include "py_bounds.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -245,7 +245,8 @@ PyMODINIT_FUNC PyInit__core(void)
                                            "A call of the library failed. args: the message, the status name.",
                                            PyExc_OSError, NULL);
     if (!error_type || PyModule_AddObjectRef(module, "Error", error_type) < 0 ||
-        PyModule_AddStringConstant(module, "version", tap_version()) < 0 || value_init() < 0 ||
+        PyModule_AddStringConstant(module, "version", tap_version()) < 0 || constants_init(module) < 0 ||
+        bounds_init() < 0 || value_init() < 0 ||
         recorder_init(module) < 0 || sink_init(module) < 0 || settle_init(module) < 0 || reader_init(module) < 0 ||
         compare_init(module) < 0 ||
         torch_init(module) < 0 || mindspore_init(module) < 0 || engine_init(module) < 0) {

@@ -19,11 +19,14 @@ typedef struct tap_tree {
     struct tree_block *blocks;
     PyObject *held_one;        /* the usual case: one owner */
     PyObject *held;            /* a list of further owners */
+    size_t items;              /* of all containers in it */
+    bool given_up;             /* the whole value is lost */
     size_t used;
     _Alignas(16) char inside[TREE_INSIDE];
 } tap_tree;
 
-/* 0, or -1 with an exception. tree_free is called in both cases. */
+/* A leaf that cannot be read becomes TAP_VALUE_LOST: -1 only where a graph is being traced (traced_type) or somebody wants
+ * the program to end. tree_free is called in both cases. */
 int tree_build(tap_tree *tree, PyObject *value);
 void tree_free(tap_tree *tree);
 int value_init(void);
@@ -31,6 +34,8 @@ int value_init(void);
 void value_on_mindspore(PyObject *view);
 /* Raised by tree_build for a stand-in: a graph is being traced. */
 extern PyObject *traced_type;
+/* Raised for a value that cannot be recorded: its text is the reason that verify gives. */
+extern PyObject *unreadable_type;
 
 /* A plain torch tensor, in place; valid while the object lives. 1: done; 2: done, but its memory is another device's; 0:
  * it is something else (a conjugate view, a number); -1 with an exception. */
@@ -83,6 +88,9 @@ uint32_t next_file_id(void);
 /* Does the process's recorder ask the user about every value? */
 bool recorder_has_predicate(void);
 
+/* The bytes of a plain strided tensor's storage, and where in it the tensor begins, in elements. 0, or -1 with an exception. */
+int torch_storage(PyObject *tensor, int64_t *bytes, int64_t *offset);
+
 /* Does torch's autograd run forward code in this thread, during a backward pass? */
 bool torch_in_recompute(void);
 
@@ -91,6 +99,7 @@ bool torch_in_recompute(void);
 PyObject *settled(PyCFunction body, PyObject *self, PyObject *arg);
 
 /* Adds the types and functions of a file to the module; 0 or -1 with an exception. */
+int constants_init(PyObject *module);
 int recorder_init(PyObject *module);
 int sink_init(PyObject *module);
 int settle_init(PyObject *module);

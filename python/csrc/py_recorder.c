@@ -107,7 +107,9 @@ static int parse(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyO
     for (int i = K_KIND; i < K_COUNT; i++)
         if (values[i] == Py_None)
             values[i] = NULL;
-    return 0;
+    int grad = values[K_GRAD] ? PyObject_IsTrue(values[K_GRAD]) : 0;
+    values[K_GRAD] = grad > 0 ? Py_True : Py_False;
+    return grad < 0 ? -1 : 0;
 }
 
 static int get_kind(PyObject *value, tap_kind *out)
@@ -182,6 +184,29 @@ static int fill_info(PyObject **values, tap_save_info *info, save_texts *texts)
         memcpy((char *)info + TEXTS[i].offset, &text, sizeof text);
     }
     return 0;
+}
+
+static void free_texts(save_texts *texts)
+{
+    for (int i = 0; i < K_COUNT; i++)
+        Py_XDECREF(texts->owners[i]);
+}
+
+/* A wrong call is told where it is written, and not first on the day somebody records. */
+static int check_call(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (nargs == 2 && !kwnames && PyUnicode_Check(args[1]))
+        return 0;
+    PyObject *values[K_COUNT];
+    if (parse(args, nargs, kwnames, values) < 0)
+        return -1;
+    tap_save_info info;
+    save_texts texts;
+    memset(&info, 0, sizeof info);
+    memset(&texts, 0, sizeof texts);
+    int failed = fill_info(values, &info, &texts);
+    free_texts(&texts);
+    return failed;
 }
 
 /* Places in code seen: a code object and an instruction of it give a file and a line. Finding the line means to walk a
@@ -266,24 +291,6 @@ static bool recomputed(void)
     return yes;
 }
 
-/* Reading the value failed inside its framework: training goes on, and verify lists the name. */
-static PyObject *lose_value(recorder *self, const char *name, const tap_save_info *info)
-{
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject *why = value ? PyObject_Str(value) : NULL, *owner = NULL;
-    const char *text = why ? text_of(why, &owner) : NULL;
-    PyErr_Clear();
-    tap_value lost = {.type = TAP_VALUE_LOST, .bytes = text ? text : "its framework gave no reason"};
-    tap_save_value(self->rec, name, &lost, info);
-    Py_XDECREF(owner);
-    Py_XDECREF(why);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
-    Py_RETURN_NONE;
-}
-
 /* The hooks that save the gradients when they come; they know the numbers of this save. */
 static PyObject *add_gradients(recorder *self, PyObject **values, const tap_saved *saved, bool again)
 {
@@ -351,12 +358,9 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     if (tree_build(&tree, values[K_VALUE]) < 0) {
         if (save_traced && PyErr_ExceptionMatches(traced_type))
             result = save_into_graph(args, nargs, kwnames, &info);
-        else if (PyErr_ExceptionMatches(PyExc_RuntimeError))
-            result = lose_value(self, name, &info);
         goto done;
     }
-    bool grad = values[K_GRAD] && PyObject_IsTrue(values[K_GRAD]) == 1;
-    bool numbers = values[K_NUMBERS] && values[K_NUMBERS] == Py_True;
+    bool grad = values[K_GRAD] == Py_True, numbers = values[K_NUMBERS] == Py_True;
     if (grad || numbers)
         info.saved = &saved;
     if (tree.value.requires_grad)
@@ -379,8 +383,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
 done:
     if (!failed)
         tree_free(&tree);
-    for (int i = 0; i < K_COUNT; i++)
-        Py_XDECREF(texts.owners[i]);
+    free_texts(&texts);
     Py_XDECREF(name_owner);
     return result;
 }
@@ -396,6 +399,8 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
 {
     (void)module;
     if (!current) {
+        if (check_call(args, nargs, kwnames) < 0)
+            return NULL;
         if (is_exporting()) {
             tap_save_info info = TAP_SAVE_INFO();
             fill_source(&info);

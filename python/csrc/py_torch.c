@@ -9,6 +9,7 @@
  *     tap_print(Tensor x, str name) -> ()                     shows a value
  *
  * The kernels run without the GIL, in any thread. */
+#include "py_bounds.h"
 #include "py_site.h"
 
 #include <dlfcn.h>
@@ -37,6 +38,8 @@ enum { RELAXED = 2 }; /* the capture mode in which a thread may copy beside othe
     X(failed, aoti_torch_get_dim, (handle tensor, int64_t *out))                                                     \
     X(failed, aoti_torch_get_sizes, (handle tensor, int64_t **out))                                                  \
     X(failed, aoti_torch_get_strides, (handle tensor, int64_t **out))                                                \
+    X(failed, aoti_torch_get_storage_size, (handle tensor, int64_t *out))                                            \
+    X(failed, aoti_torch_get_storage_offset, (handle tensor, int64_t *out))                                          \
     X(failed, aoti_torch_get_dtype, (handle tensor, int32_t *out))                                                   \
     X(failed, aoti_torch_get_layout, (handle tensor, int32_t *out))                                                  \
     X(failed, aoti_torch_get_device_type, (handle tensor, int32_t *out))                                             \
@@ -72,6 +75,7 @@ static struct {
 } torch;
 
 static tap_dtype dtypes[256]; /* by torch's number */
+static PyObject *str_cdata;
 
 /* ------------------------------------------------------------------------------------------------ where we are called */
 
@@ -141,6 +145,45 @@ static handle copy_to_cpu(handle tensor, int64_t ndim, const int64_t *sizes, int
     return copy;
 }
 
+/* A number that a tensor of Python tells: one of its methods, or of what `through` gives. */
+static int ask_number(PyObject *tensor, const char *through, const char *method, int64_t *out)
+{
+    PyObject *from = through ? PyObject_CallMethod(tensor, through, NULL) : Py_NewRef(tensor);
+    PyObject *number = from ? PyObject_CallMethod(from, method, NULL) : NULL;
+    int failure = number ? int_of(number, out) : -1;
+    Py_XDECREF(number);
+    Py_XDECREF(from);
+    return failure;
+}
+
+/* A tensor of the shim is a C++ one, which is one pointer; Python tells that pointer. Twenty times as fast as asking the
+ * storage itself. */
+int torch_storage(PyObject *tensor, int64_t *bytes, int64_t *offset)
+{
+    PyObject *number = torch.ready ? PyObject_GetAttr(tensor, str_cdata) : NULL;
+    void *pointer = number ? PyLong_AsVoidPtr(number) : NULL;
+    Py_XDECREF(number);
+    if (pointer && !torch.aoti_torch_get_storage_size(&pointer, bytes) &&
+        !torch.aoti_torch_get_storage_offset(&pointer, offset))
+        return 0;
+    PyErr_Clear();
+    if (ask_number(tensor, "untyped_storage", "nbytes", bytes) < 0)
+        return -1;
+    return ask_number(tensor, NULL, "storage_offset", offset);
+}
+
+/* A storage that was resized below its tensor is not to be read. */
+static bool is_whole(handle tensor, tap_dtype dtype, int64_t ndim, const int64_t *sizes)
+{
+    int64_t bytes, offset, *strides;
+    tap_tensor view = {.dtype = dtype, .ndim = (int32_t)ndim, .shape = sizes};
+    if (torch.aoti_torch_get_storage_size(tensor, &bytes) || torch.aoti_torch_get_storage_offset(tensor, &offset) ||
+        torch.aoti_torch_get_strides(tensor, &strides))
+        return false;
+    view.strides = strides;
+    return storage_holds(&view, bytes, offset);
+}
+
 static bool view_tensor(leaf *out, char *device, size_t device_size)
 {
     int64_t ndim, *sizes, *strides;
@@ -150,7 +193,8 @@ static bool view_tensor(leaf *out, char *device, size_t device_size)
     out->copy = NULL;
     if (torch.aoti_torch_get_layout(from, &layout) || layout != 0 || torch.aoti_torch_get_dim(from, &ndim) ||
         ndim > TAP_MAX_NDIM || torch.aoti_torch_get_sizes(from, &sizes) || torch.aoti_torch_get_dtype(from, &dtype) ||
-        dtype < 0 || dtype > 255 || dtypes[dtype] == TAP_DTYPE_NONE || torch.aoti_torch_get_device_type(from, &type))
+        dtype < 0 || dtype > 255 || dtypes[dtype] == TAP_DTYPE_NONE || torch.aoti_torch_get_device_type(from, &type) ||
+        !is_whole(from, dtypes[dtype], ndim, sizes))
         return false;
     if (type != DEVICE_CPU) {
         torch.aoti_torch_get_device_index(from, &index);
@@ -299,27 +343,11 @@ static PyObject *list_tensors(const handle *tensors, size_t count)
     return list;
 }
 
-/* Something of a value could not be read: said once, and verify lists every one. Needs the GIL; clears the exception. */
+/* torch could not hand a value to Python: verify lists it. Needs the GIL; clears the exception. */
 static void lose_value(const tap_graph_site *site)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    PyObject *type, *value, *trace, *owner = NULL;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject *why = value ? PyObject_Str(value) : NULL;
-    const char *text = why ? text_of(why, &owner) : NULL;
     PyErr_Clear();
-    char message[600];
-    if (site && !atomic_flag_test_and_set(&told)) {
-        snprintf(message, sizeof message, "%.200s could not be read inside a graph and is not recorded: %.300s",
-                 graph_site_name(site), text ? text : "no reason was given");
-        core_say(message);
-    }
-    graph_site_lose(site, text ? text : "no reason was given");
-    Py_XDECREF(owner);
-    Py_XDECREF(why);
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(trace);
+    graph_site_lose(site, "torch could not hand it over inside a graph");
 }
 
 /* What an operator does with tensors of Python. given: the numbers of a ticket whose gradient is in the list, or NULL.
@@ -673,6 +701,11 @@ static PyObject *show(PyObject *module, PyObject *args)
         PyThreadState *state = PyEval_SaveThread();
         core_print_value(text, &tree.value, true);
         PyEval_RestoreThread(state);
+    } else if (!failure && tree.value.type == TAP_VALUE_LOST) {
+        core_print(text, strlen(text));
+        core_print(" = ", 3);
+        core_print(tree.value.bytes, strlen(tree.value.bytes));
+        core_print("\n", 1);
     }
     if (text)
         tree_free(&tree);
@@ -724,5 +757,7 @@ static void after_fork_in_child(void)
 int torch_init(PyObject *module)
 {
     pthread_atfork(NULL, NULL, after_fork_in_child);
+    if (!(str_cdata = PyUnicode_InternFromString("_cdata")))
+        return -1;
     return PyModule_AddFunctions(module, module_methods);
 }

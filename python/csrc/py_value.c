@@ -1,24 +1,13 @@
 /* py_value.c - Python values as tap_value trees: numpy arrays through __array_struct__, torch tensors through DLPack's
  * exchange table, numbers, strings and containers directly. What is rarer (subclasses, other devices, odd dtypes) goes
  * through values.simplify in Python, which turns it into one of these. */
-#include "py_core.h"
+#include "py_bounds.h"
 
 #include <string.h>
 
-enum { MAX_DEPTH = 64 };
+/* A container that holds itself ends somewhere, and so does one that holds another twice, and so on. */
+enum { MAX_DEPTH = 64, MAX_ITEMS = 1 << 20 };
 
-/* numpy's array interface, version 2 of its C struct */
-typedef struct array_interface {
-    int two;
-    int nd;
-    char typekind;
-    int itemsize;
-    int flags;
-    Py_intptr_t *shape, *strides;
-    void *data;
-    PyObject *descr;
-} array_interface;
-enum { ARRAY_C_CONTIGUOUS = 0x1, ARRAY_ALIGNED = 0x100, ARRAY_NOTSWAPPED = 0x200 };
 _Static_assert(sizeof(Py_intptr_t) == sizeof(int64_t), "shapes are used in place");
 
 /* DLPack's ABI, the part a consumer of C exchange needs */
@@ -51,23 +40,15 @@ typedef struct dl_managed {
 } dl_managed;
 enum { DL_CPU = 1 };
 
-/* How values of one Python type are taken; values.classify has the same list. */
+/* How values of one Python type are taken: values.classify gives the name. OTHER: simplify first; ARRAY: has
+ * __array_struct__; TORCH, MINDSPORE: a plain tensor; SKIP: a place in a container that is left out. */
+#define VALUE_KIND_MAP(X)                                                                                            \
+    X(OTHER) X(NONE) X(BOOL) X(INT) X(FLOAT) X(COMPLEX) X(STR) X(BYTES) X(LIST) X(TUPLE) X(DICT) X(ARRAY) X(TORCH) X(SKIP) \
+    X(MINDSPORE)
 typedef enum value_kind {
-    KIND_OTHER = 0, /* simplify first */
-    KIND_NONE,
-    KIND_BOOL,
-    KIND_INT,
-    KIND_FLOAT,
-    KIND_COMPLEX,
-    KIND_STR,
-    KIND_BYTES,
-    KIND_LIST,
-    KIND_TUPLE,
-    KIND_DICT,
-    KIND_ARRAY, /* has __array_struct__ */
-    KIND_TORCH, /* a plain torch tensor */
-    KIND_SKIP,  /* a place in a container that is left out */
-    KIND_MINDSPORE /* a plain MindSpore tensor */
+#define X(name) KIND_##name,
+    VALUE_KIND_MAP(X)
+#undef X
 } value_kind;
 
 typedef struct type_info {
@@ -78,8 +59,8 @@ typedef struct type_info {
 } type_info;
 
 static type_info types[64]; /* by address; a newcomer takes the place of an older one */
-static PyObject *classify, *simplify;
-PyObject *traced_type;
+static PyObject *classify, *simplify, *reason_of;
+PyObject *traced_type, *unreadable_type;
 static PyObject *str_array_struct, *str_exchange, *str_is_neg, *str_is_conj, *str_requires_grad, *str_dlpack, *str_asnumpy,
     *str_nbytes;
 
@@ -176,6 +157,19 @@ static void find_exchange(type_info *entry)
     PyErr_Clear();
 }
 
+static value_kind kind_find(const char *text)
+{
+    static const char *const NAMES[] = {
+#define X(name) #name,
+        VALUE_KIND_MAP(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++)
+        if (strcmp(text, NAMES[i]) == 0)
+            return (value_kind)i;
+    return KIND_OTHER;
+}
+
 static const type_info *type_find(PyObject *value)
 {
     PyObject *type = (PyObject *)Py_TYPE(value);
@@ -183,16 +177,16 @@ static const type_info *type_find(PyObject *value)
     if (entry->type == type)
         return entry;
     PyObject *result = PyObject_CallFunctionObjArgs(classify, type, NULL);
-    int kind;
+    const char *kind;
     PyObject *name;
-    if (!result || !PyArg_ParseTuple(result, "iO", &kind, &name)) {
+    if (!result || !PyArg_ParseTuple(result, "sO", &kind, &name)) {
         Py_XDECREF(result);
         return NULL;
     }
     Py_XDECREF(entry->type);
     Py_XDECREF(entry->name);
     entry->type = Py_NewRef(type);
-    entry->kind = (value_kind)kind;
+    entry->kind = kind_find(kind);
     entry->name = name == Py_None ? NULL : Py_NewRef(name);
     entry->exchange = NULL;
     Py_DECREF(result);
@@ -244,7 +238,7 @@ static int take_array(tap_tree *tree, tap_value *out, PyObject *value, tap_dtype
         Py_XDECREF(capsule);
         return -1;
     }
-    if (tree_hold(tree, capsule) < 0)
+    if (tree_hold(tree, capsule) < 0 || array_check(value, array) < 0)
         return -1;
     if (dtype == TAP_DTYPE_NONE)
         dtype = array_dtype(array->typekind, array->itemsize);
@@ -312,6 +306,14 @@ static int take_torch(tap_tree *tree, tap_value *out, PyObject *value, const dl_
     }
     if (taken != 1)
         return taken;
+    int64_t bytes, offset;
+    if (torch_storage(value, &bytes, &offset) < 0)
+        return -1;
+    if (!storage_holds(&out->tensor, bytes, offset)) {
+        PyErr_Format(unreadable_type, "its storage has %lld bytes, fewer than it needs; was it resized or freed?",
+                     (long long)bytes);
+        return -1;
+    }
     int odd = ask(value, str_is_neg);
     if (!odd && (out->tensor.dtype == TAP_C32 || out->tensor.dtype == TAP_C64 || out->tensor.dtype == TAP_C128))
         odd = ask(value, str_is_conj);
@@ -383,6 +385,20 @@ static int take_mindspore(tap_tree *tree, tap_value *out, PyObject *value)
 
 static int build(tap_tree *tree, tap_value *out, PyObject *value, int depth);
 
+/* The whole value is lost, not only a leaf of it. */
+static int give_up(tap_tree *tree, const char *why)
+{
+    tree->given_up = true;
+    PyErr_SetString(unreadable_type, why);
+    return -1;
+}
+
+static int count_items(tap_tree *tree, size_t more)
+{
+    tree->items += more;
+    return tree->items <= MAX_ITEMS ? 0 : give_up(tree, "it has more than 1048576 leaves; make it an array");
+}
+
 static int take_int(tap_tree *tree, tap_value *out, PyObject *value)
 {
     int overflow;
@@ -426,6 +442,8 @@ static int take_sequence(tap_tree *tree, tap_value *out, PyObject *value, tap_va
     if (!items || tree_hold(tree, items) < 0)
         return -1;
     Py_ssize_t count = PyTuple_Size(items);
+    if (count_items(tree, (size_t)count) < 0)
+        return -1;
     tap_value *values = count ? tree_alloc(tree, sizeof(tap_value) * (size_t)count) : NULL;
     if (count && !values)
         return -1;
@@ -444,6 +462,8 @@ static int take_dict(tap_tree *tree, tap_value *out, PyObject *value, int depth)
     if (!items || tree_hold(tree, items) < 0)
         return -1;
     size_t count = (size_t)PyList_Size(items);
+    if (count_items(tree, count) < 0)
+        return -1;
     tap_value *values = count ? tree_alloc(tree, sizeof(tap_value) * count) : NULL;
     const char **keys = count ? tree_alloc(tree, sizeof(char *) * count) : NULL;
     if (count && (!values || !keys))
@@ -482,6 +502,24 @@ static int take_meta(tap_tree *tree, tap_value *out, PyObject *shape, const char
     return 0;
 }
 
+/* What simplify made of a value is taken as it is: once more through simplify would be for ever. */
+static int take_simple(tap_tree *tree, tap_value *out, PyObject *simple, const char *dtype, int depth)
+{
+    const type_info *info = type_find(simple);
+    if (!info)
+        return -1;
+    int taken;
+    if (dtype)
+        taken = take_array(tree, out, simple, tap_dtype_find(dtype));
+    else if (info->kind == KIND_TORCH)
+        taken = take_torch(tree, out, simple, info->exchange);
+    else
+        return build(tree, out, simple, depth + 1);
+    if (taken == 0)
+        PyErr_SetString(unreadable_type, "no way is known to read its bytes");
+    return taken == 1 ? 0 : -1;
+}
+
 /* simplify gives (value, dtype or None, type name or None, requires_grad, device or None, placements or None); a value
  * that is a tuple together with a dtype is the shape of a tensor without data. */
 static int take_other(tap_tree *tree, tap_value *out, PyObject *value, int depth)
@@ -497,10 +535,8 @@ static int take_other(tap_tree *tree, tap_value *out, PyObject *value, int depth
     int failed;
     if (dtype && PyTuple_Check(simple))
         failed = take_meta(tree, out, simple, dtype);
-    else if (dtype)
-        failed = take_array(tree, out, simple, tap_dtype_find(dtype)) == 1 ? 0 : -1;
     else
-        failed = build(tree, out, simple, depth + 1);
+        failed = take_simple(tree, out, simple, dtype, depth);
     if (failed)
         return -1;
     if (type_name)
@@ -553,26 +589,44 @@ static int build_kind(tap_tree *tree, tap_value *out, PyObject *value, const typ
         return -1;
     if (taken == 0)
         return take_other(tree, out, value, depth);
-    int64_t size = tap_tensor_bytes(&out->tensor);
-    tree->tensor_bytes += size > 0 ? (size_t)size : 0;
+    return 0;
+}
+
+/* The exception that a leaf raised becomes the reason why it is lost: recording never ends a training. -1: a graph is being
+ * traced, somebody wants the program to end, or a container above this leaf is lost as a whole. */
+static int lose_leaf(tap_tree *tree, tap_value *out)
+{
+    if (tree->given_up || PyErr_ExceptionMatches(traced_type) || !PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *reason = PyObject_CallFunctionObjArgs(reason_of, value, NULL);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    PyErr_Clear();
+    memset(out, 0, sizeof *out);
+    out->type = TAP_VALUE_LOST;
+    out->bytes = reason && tree_hold(tree, Py_NewRef(reason)) == 0 ? tree_text(tree, reason) : NULL;
+    Py_XDECREF(reason);
+    PyErr_Clear();
+    if (!out->bytes)
+        out->bytes = "it could not be read, and not be asked why";
     return 0;
 }
 
 static int build(tap_tree *tree, tap_value *out, PyObject *value, int depth)
 {
-    if (depth > MAX_DEPTH) {
-        PyErr_Format(PyExc_ValueError, "save: nested deeper than %d levels; does a container hold itself?", MAX_DEPTH);
-        return -1;
-    }
-    const type_info *info = type_find(value);
-    if (!info)
-        return -1;
+    if (depth > MAX_DEPTH)
+        return give_up(tree, "nested deeper than 64 levels; does a container hold itself?");
     memset(out, 0, sizeof *out);
-    PyObject *name = info->name; /* the entry may be replaced while items are converted */
-    if (name && tree_hold(tree, Py_NewRef(name)) < 0)
-        return -1;
-    if (build_kind(tree, out, value, info, depth) < 0)
-        return -1;
+    const type_info *info = type_find(value);
+    PyObject *name = info ? info->name : NULL; /* the entry may be replaced while items are converted */
+    if (!info || (name && tree_hold(tree, Py_NewRef(name)) < 0) || build_kind(tree, out, value, info, depth) < 0)
+        return lose_leaf(tree, out);
+    int64_t size = out->type == TAP_VALUE_TENSOR ? tap_tensor_bytes(&out->tensor) : 0;
+    tree->tensor_bytes += size > 0 ? (size_t)size : 0;
     if (name && !out->type_name)
         out->type_name = PyUnicode_AsUTF8AndSize(name, NULL);
     return 0;
@@ -581,7 +635,10 @@ static int build(tap_tree *tree, tap_value *out, PyObject *value, int depth)
 int tree_build(tap_tree *tree, PyObject *value)
 {
     memset(tree, 0, offsetof(tap_tree, inside));
-    return build(tree, &tree->value, value, 0);
+    if (build(tree, &tree->value, value, 0) == 0)
+        return 0;
+    tree->given_up = false;
+    return lose_leaf(tree, &tree->value);
 }
 
 int value_init(void)
@@ -601,6 +658,8 @@ int value_init(void)
     classify = PyObject_GetAttrString(module, "classify");
     simplify = PyObject_GetAttrString(module, "simplify");
     traced_type = PyObject_GetAttrString(module, "Traced");
+    unreadable_type = PyObject_GetAttrString(module, "Unreadable");
+    reason_of = PyObject_GetAttrString(module, "reason_of");
     Py_DECREF(module);
-    return classify && simplify && traced_type ? 0 : -1;
+    return classify && simplify && traced_type && unreadable_type && reason_of ? 0 : -1;
 }

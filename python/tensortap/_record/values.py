@@ -13,8 +13,7 @@ from typing import Any
 
 from . import frameworks
 
-# the value_kind of py_value.c
-OTHER, NONE, BOOL, INT, FLOAT, COMPLEX, STR, BYTES, LIST, TUPLE, DICT, ARRAY, TORCH, SKIPPED, MINDSPORE = range(15)
+MOST_ITEMS = 1 << 20  # leaves of one value
 
 
 class Skip:
@@ -24,22 +23,43 @@ class Skip:
 SKIP = Skip()
 
 
+class Unreadable(ValueError):
+    """Raised for a value that cannot be recorded. It is lost: one warning, and ``verify`` gives this text as the reason."""
+
+
+class Lost:
+    """Takes the place of a value that could not be read: ``verify`` gives the reason."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.reason = reason_of(error)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a value is lost, in one line.
+
+    >>> reason_of(RuntimeError("no such thing\\nat line 3"))
+    'RuntimeError: no such thing'
+    """
+    text = (str(error).strip().splitlines() or [""])[0][:300]
+    return text if isinstance(error, Unreadable) else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
 class Traced(Exception):
     """Raised for a value that stands for one of a graph being traced: the tap itself belongs into the graph."""
 
 
-_EXACT: dict[type, int] = {
-    type(None): NONE,
-    bool: BOOL,
-    int: INT,
-    float: FLOAT,
-    complex: COMPLEX,
-    str: STR,
-    bytes: BYTES,
-    list: LIST,
-    tuple: TUPLE,
-    dict: DICT,
-    Skip: SKIPPED,
+_EXACT: dict[type, str] = {
+    type(None): "NONE",
+    bool: "BOOL",
+    int: "INT",
+    float: "FLOAT",
+    complex: "COMPLEX",
+    str: "STR",
+    bytes: "BYTES",
+    list: "LIST",
+    tuple: "TUPLE",
+    dict: "DICT",
+    Skip: "SKIP",
 }
 _PLAIN_TENSORS = {("torch", "Tensor"), ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer")}
 
@@ -53,29 +73,29 @@ def qualified(cls: type) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
-def classify(cls: type) -> tuple[int, str | None]:
-    """The kind of a type's values, and the name to record with them where the kind does not say it.
+def classify(cls: type) -> tuple[str, str | None]:
+    """The kind of a type's values (VALUE_KIND_MAP of py_value.c), and the name to record with them where the kind does not say it.
 
-    >>> classify(dict) == (DICT, None)
-    True
+    >>> classify(dict)
+    ('DICT', None)
     """
     exact = _EXACT.get(cls)
     if exact is not None:
         return exact, None
     if (cls.__module__, cls.__qualname__) in _PLAIN_TENSORS:
-        return TORCH, None
+        return "TORCH", None
     if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
-        return MINDSPORE, None
+        return "MINDSPORE", None
     numpy = sys.modules.get("numpy")
     if numpy is not None and cls is numpy.ndarray:
-        return ARRAY, None
+        return "ARRAY", None
     if numpy is not None and issubclass(cls, numpy.generic):
-        return ARRAY, None
+        return "ARRAY", None
     if issubclass(cls, (list, tuple)) and not hasattr(cls, "_fields"):
-        return (LIST if issubclass(cls, list) else TUPLE), qualified(cls)
+        return ("LIST" if issubclass(cls, list) else "TUPLE"), qualified(cls)
     if issubclass(cls, dict):
-        return DICT, qualified(cls)
-    return OTHER, None
+        return "DICT", qualified(cls)
+    return "OTHER", None
 
 
 def _simple(value: Any, type_name: str | None = None) -> Simple:
@@ -91,14 +111,18 @@ def _simplify_array(x: Any) -> Simple | None:
     """An array that C did not take: byte order, alignment, odd strides, dtypes of extension packages."""
     import numpy as np
 
+    if isinstance(x, np.ma.MaskedArray):
+        return _simple({"data": x.data, "mask": np.ma.getmaskarray(x)}, qualified(type(x)))
     a = np.asarray(x)
+    if type(a) is not type(x):
+        return _simple(a, None if isinstance(x, np.generic) else qualified(type(x)))
     if a.dtype.name in _EXTENSION_DTYPES:
         return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
-    if type(a) is not type(x) and a.dtype.kind in "biufcmM" and a.dtype.isnative and a.dtype.itemsize <= 8:
-        return _simple(np.ascontiguousarray(a).reshape(a.shape), qualified(type(x)))
     kind = a.dtype.kind
-    if kind in "OUS" or a.dtype.names is not None:
-        return _simple(a.tolist(), f"numpy.ndarray[{a.dtype}]")
+    if kind in "OUST" or a.dtype.names is not None:
+        return _simple(_listed(a), f"numpy.ndarray[{a.dtype}]")
+    if kind == "V" and a.dtype.type is np.void:
+        raise Unreadable(f"an array of {a.dtype.str} holds bytes without a meaning; view it as another dtype")
     if kind == "f" and a.dtype.itemsize > 8:
         return _simple(a.astype(np.float64), f"numpy.{a.dtype}")
     if kind == "c" and a.dtype.itemsize > 16:
@@ -110,6 +134,20 @@ def _simplify_array(x: Any) -> Simple | None:
         wide = np.complex64 if "complex" in a.dtype.name else np.float32
         return _simple(a.astype(wide), f"numpy.{a.dtype.name}")
     return None
+
+
+def _listed(a: Any) -> Any:
+    """The values of an array that are no numbers."""
+    if a.size > MOST_ITEMS:
+        raise Unreadable(f"an array of {a.size} values of {a.dtype}, which are no numbers, is too large")
+    return a.tolist()
+
+
+def _listed_once(x: Any) -> list[Any]:
+    """A container that may be as long as it likes, such as a range."""
+    if len(x) > MOST_ITEMS:
+        raise Unreadable(f"it has {len(x)} leaves; make it an array")
+    return list(x)
 
 
 _EXTENSION_DTYPES = {
@@ -130,6 +168,8 @@ def simplify(x: Any, nested: bool) -> Simple:
     [1, 2]
     """
     cls = type(x)
+    if cls is Lost:
+        raise Unreadable(x.reason)
     if frameworks.simplify_torch is not None and _is_torch(x):
         return frameworks.simplify_torch(x)
     if (cls.__module__, cls.__qualname__) in _MINDSPORE_TENSORS:
@@ -151,7 +191,7 @@ def simplify(x: Any, nested: bool) -> Simple:
     if isinstance(x, Mapping):
         return _simple(dict(x), qualified(cls))
     if isinstance(x, Set):
-        return _simple(sorted(x, key=repr), qualified(cls))
+        return _simple(sorted(_listed_once(x), key=repr), qualified(cls))
     if hasattr(x, "__dlpack__"):
         import numpy as np
 
@@ -161,10 +201,10 @@ def simplify(x: Any, nested: bool) -> Simple:
 
         return _simple(np.asarray(x), qualified(cls))
     if isinstance(x, Sequence):
-        return _simple(list(x), qualified(cls))
+        return _simple(_listed_once(x), qualified(cls))
     if nested:
         return _simple(repr(x), qualified(cls))
-    raise TypeError(
-        f"save: cannot record a {qualified(cls)}; give an array, a tensor, a number, a str, "
+    raise Unreadable(
+        f"a {qualified(cls)} is nothing that can be recorded; give an array, a tensor, a number, a str, "
         "or a list, tuple or dict of them"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from .._record.values import Simple, Traced, qualified
+from .._record.values import Simple, Traced, Unreadable, qualified
 
 _RELAXED = 2  # the capture mode in which a thread may copy beside other threads' captures
 
@@ -70,6 +70,9 @@ def simplify(x: Any) -> Simple:
             return _without_operators(simplify(unwrapped(x)))
     grad = bool(x.requires_grad)
     name = None if type(x) is torch.Tensor else qualified(type(x))
+    parts = _parts(x)
+    if parts is not None:
+        return parts, None, name or "torch.nested", grad, None, None
     placements = None
     with torch.no_grad():
         t = x.detach()
@@ -84,8 +87,39 @@ def simplify(x: Any) -> Simple:
                 return _simple_sparse(t, grad, device)
             if t.is_quantized:
                 return _simple_quantised(t, grad, device)
+            check(t)
             t = t.cpu().resolve_conj().resolve_neg().as_subclass(torch.Tensor)
             return t, None, name, grad, device, placements
+
+
+def _parts(x: Any) -> Any:
+    """The tensors that a tensor of several is made of, by name; None: it is one."""
+    if x.is_nested:
+        if x.layout is torch.strided:
+            return list(x.unbind())
+        lengths = {} if x.lengths() is None else {"lengths": x.lengths()}
+        return {"values": x.values(), "offsets": x.offsets(), **lengths}
+    if type(x).__module__.startswith("torch.masked."):
+        return {"data": x.get_data(), "mask": x.get_mask()}
+    whole = (hasattr(x, "to_local") and hasattr(x, "placements")) or type(x).__name__ == "AsyncCollectiveTensor"
+    if whole or not hasattr(x, "__tensor_flatten__"):
+        return None
+    names, _ = x.__tensor_flatten__()
+    return {name: getattr(x, name) for name in names}
+
+
+def check(t: Any) -> None:
+    """Raise where the memory of a strided tensor must not, or cannot, be read."""
+    if t.dim() > _core.MAX_NDIM:
+        raise Unreadable(f"it has {t.dim()} dimensions; at most {_core.MAX_NDIM} can be recorded")
+    if str(t.dtype).removeprefix("torch.") not in _core.DTYPES:
+        raise Unreadable(f"its dtype {t.dtype} is none that can be recorded")
+    if 0 in t.shape:
+        return
+    last = t.storage_offset() + sum((size - 1) * step for size, step in zip(t.shape, t.stride()))
+    room = t.untyped_storage().nbytes()
+    if (last + 1) * t.element_size() > room:
+        raise Unreadable(f"its storage has {room} bytes, fewer than it needs; was it resized or freed?")
 
 
 def _without_operators(simple: Simple) -> Simple:

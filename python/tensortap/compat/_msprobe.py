@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from .. import _core
 from .._record import directories, recording
+from .._record.values import Lost
 from ._msprobe_config import FileCheckException, MsprobeException, Settings, invalid, read
 from ._msprobe_value import Shape
 
@@ -172,7 +173,10 @@ class Debugger:
         recorder = self._recorder
         if recorder is None:
             return -1, 0
-        shape = Shape(variable)
+        try:
+            shape = Shape(variable)
+        except Exception as error:
+            shape = Shape(Lost(error))
         call = self._counts.get(name, 0)
         self._counts[name] = call + 1
         put_shape(recorder, shape, name, step, call)

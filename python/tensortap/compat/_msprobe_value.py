@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Set
 from typing import Any
 
+from .._record.values import Lost
+
 _PIECE = 48  # levels that are handed to the recorder at once
 _DEEPEST = 400
 _CONTAINERS_KEYS = {"device": "torch.device", "dtype": "torch.dtype", "output_dtype": "torch.dtype"}
@@ -115,7 +117,7 @@ class Shape:
 
 
 def _plain(value: Any, objects: bool) -> Any:
-    if value is None or type(value) in (bool, int, float, str, complex):
+    if value is None or type(value) in (bool, int, float, str, complex, Lost):
         return value
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
