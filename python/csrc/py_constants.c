@@ -1,6 +1,6 @@
 /* py_constants.c - what the public headers number, by name, so that no Python file types a number again: dicts such as
  * KINDS = {"forward": 0, ...}, and single numbers such as SAVE_SLOT. _core.pyi lists them. */
-#include "py_core.h"
+#include "py_site.h"
 
 #include "tensortap/tensortap_engine.h"
 
@@ -40,6 +40,7 @@ static const named NUMBERS[] = {
     NUMBER(SYM_MIN),            NUMBER(CALL_HOST),       NUMBER(CALL_OBSERVE),    NUMBER(ENGINE_EVERY_NODE),
     NUMBER(ENGINE_PROFILE),     NUMBER(MAX_NDIM),
 #undef NUMBER
+    {"WANTS_TICKET", WANTS_TICKET},
 };
 
 static PyObject *dict_of(const named *rows)

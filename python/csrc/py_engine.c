@@ -430,6 +430,43 @@ static PyObject *program_call(PyObject *object, PyObject *args, PyObject *kwargs
     return results;
 }
 
+static PyTypeObject *node_type;
+
+static PyStructSequence_Field node_fields[] = {
+    {"name", "unique in the graph: add_1"},
+    {"target", "what torch calls: aten.add.Tensor"},
+    {"source", "file and line in the user's code, or None"},
+    {"operator", "its name in the table of operators; HostCall: torch runs it"},
+    {"kind", "view, pointwise, kernel or host"},
+    {"host", "does torch run it?"},
+    {"runs", "with profile: how often it ran"},
+    {"nanoseconds", "with profile: of all runs"},
+    {"bytes", "with profile: read and written, of all runs"},
+    {"last_start", "with profile: when the newest run began, of the monotonic clock"},
+    {"last_nanoseconds", "with profile: of the newest run"},
+    {NULL, NULL},
+};
+static PyStructSequence_Desc node_desc = {"tensortap._core.Node", "One node of a program.", node_fields,
+                                          sizeof node_fields / sizeof node_fields[0] - 1};
+
+static PyObject *node_new(const tap_node_info *info, bool host, const tap_node_times *times)
+{
+    const uint64_t numbers[] = {times->runs, times->nanoseconds, times->bytes, times->last_start, times->last_nanoseconds};
+    PyObject *node = PyStructSequence_New(node_type);
+    if (!node)
+        return NULL;
+    const char *const texts[] = {info->name, info->target, info->source, info->op, info->op_kind};
+    Py_ssize_t at = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        PyStructSequence_SetItem(node, at++, texts[i] ? PyUnicode_FromString(texts[i]) : Py_NewRef(Py_None));
+    PyStructSequence_SetItem(node, at++, PyBool_FromLong(host));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        PyStructSequence_SetItem(node, at++, PyLong_FromUnsignedLongLong(numbers[i]));
+    if (PyErr_Occurred())
+        Py_CLEAR(node);
+    return node;
+}
+
 static PyObject *program_nodes(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -442,10 +479,7 @@ static PyObject *program_nodes(PyObject *object, PyObject *unused)
         tap_node_times times;
         tap_node_times_init(&times);
         tap_engine_times(self->engine, n, &times);
-        PyObject *row = Py_BuildValue("(sszssiKKKKK)", info.name, info.target, info.source, info.op, info.op_kind,
-                                      tap_engine_is_host(self->engine, n), (unsigned long long)times.runs,
-                                      (unsigned long long)times.nanoseconds, (unsigned long long)times.bytes,
-                                      (unsigned long long)times.last_start, (unsigned long long)times.last_nanoseconds);
+        PyObject *row = node_new(&info, tap_engine_is_host(self->engine, n), &times);
         if (!row || PyList_Append(list, row) < 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
@@ -474,9 +508,7 @@ static PyObject *program_is_host(PyObject *object, PyObject *node)
 }
 
 static PyMethodDef program_methods[] = {
-    {"nodes", program_nodes, METH_NOARGS,
-     "nodes() -> list of (name, target, source, operator, kind, on the host, runs, nanoseconds, bytes, newest start, "
-     "newest nanoseconds)"},
+    {"nodes", program_nodes, METH_NOARGS, "nodes() -> list[Node]: in the order of the graph"},
     {"is_host", program_is_host, METH_O, "is_host(node number) -> bool: does torch run it?"},
     {"counts", program_counts, METH_NOARGS, "counts() -> dict: nodes by who runs them, plans, runs, bytes"},
     {NULL, NULL, 0, NULL},
@@ -595,7 +627,9 @@ static PyMethodDef functions[] = {
 int engine_init(PyObject *module)
 {
     PyObject *program = PyType_FromSpec(&program_spec);
-    int failed = graph_init(module) < 0 || !program || PyModule_AddFunctions(module, functions) < 0 ||
+    node_type = PyStructSequence_NewType(&node_desc);
+    int failed = graph_init(module) < 0 || !program || !node_type ||
+                 PyModule_AddObjectRef(module, "Node", (PyObject *)node_type) < 0 || PyModule_AddFunctions(module, functions) < 0 ||
                  PyModule_AddObjectRef(module, "Program", program) < 0;
     Py_XDECREF(program);
     return failed ? -1 : 0;

@@ -19,6 +19,7 @@ const char *graph_site_print_file(const tap_graph_site *site);
 /* What a save gives its gradients and its other leaves: a mark, the recorder's serial, step and call. A serial of 0: the
  * value was not wanted. */
 enum { TICKET = 4 };
+#define WANTS_TICKET (1LL << 32) /* flag of torch_op: it gives the numbers of a ticket */
 #define TICKET_MAGIC 0x7461705F7469636Bll
 
 /* Saves the tensors of a site. flags: TAP_SAVE_* bits, the kind above them (<< 8). numbers: NULL, or room for a ticket,

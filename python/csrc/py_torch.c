@@ -666,9 +666,9 @@ static PyObject *torch_op(PyObject *module, PyObject *args)
     if (!site)
         return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     int64_t own[OWN_TICKET] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
-    bool gradient = given != Py_None, wants = flags >> 32 & 1;
+    bool gradient = given != Py_None, wants = flags & WANTS_TICKET;
     if (sink_is_open(NULL) && (gradient || !recorder_has_predicate() || ask_about(list, site)) &&
-        save_objects(list, site, flags & ~(1LL << 32), gradient ? own : NULL, wants ? own : NULL) < 0)
+        save_objects(list, site, flags & ~WANTS_TICKET, gradient ? own : NULL, wants ? own : NULL) < 0)
         lose_value(site);
     return Py_BuildValue("(LLLLL)", (long long)own[0], (long long)own[1], (long long)own[2], (long long)own[3],
                          (long long)own[4]);

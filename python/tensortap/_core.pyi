@@ -3,6 +3,35 @@ from typing import Any, TypeVar
 
 version: str
 
+# what the public headers number, by name: py_constants.c
+DTYPES: dict[str, int]
+KINDS: dict[str, int]
+MODES: dict[str, int]
+KEEP: dict[str, int]
+FULL: dict[str, int]
+DURABILITY: dict[str, int]
+RINGS: dict[str, int]
+CHECKSUMS: dict[str, int]
+SAVE_REQUIRES_GRAD: int
+SAVE_RECOMPUTED: int
+SAVE_SLOT: int
+SAVE_SLOT_GONE: int
+SAVE_OVERWRITE: int
+SYM_ADD: int
+SYM_SUB: int
+SYM_MUL: int
+SYM_FLOORDIV: int
+SYM_MOD: int
+SYM_POW: int
+SYM_MAX: int
+SYM_MIN: int
+WANTS_TICKET: int
+CALL_HOST: int
+CALL_OBSERVE: int
+ENGINE_EVERY_NODE: int
+ENGINE_PROFILE: int
+MAX_NDIM: int
+
 class Error(OSError): ...
 
 def messages() -> list[str]: ...
@@ -248,12 +277,36 @@ class Graph:
         many: bool,
     ) -> tuple[Ref, ...]: ...
 
+class Node(tuple[Any, ...]):
+    @property
+    def name(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def host(self) -> bool: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def nanoseconds(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def last_start(self) -> int: ...
+    @property
+    def last_nanoseconds(self) -> int: ...
+
 class Program:
     def __init__(
         self, graph: Graph, inputs: tuple[Ref, ...], outputs: tuple[Any, ...], flags: int, observer: Any
     ) -> None: ...
     def __call__(self, args: list[Any]) -> list[Any]: ...
-    def nodes(self) -> list[tuple[str, str, str | None, str, str, int, int, int, int, int, int]]: ...
+    def nodes(self) -> list[Node]: ...
     def is_host(self, node: int) -> bool: ...
     def counts(self) -> dict[str, int]: ...
 

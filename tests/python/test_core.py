@@ -746,3 +746,27 @@ def test_signatures_are_known() -> None:
     stub = (ROOT / "python/tensortap/_core.pyi").read_text()
     for name in inspect.signature(tap.save).parameters:
         assert re.search(rf"\b{name}:", stub)
+
+
+class TestConstants:
+    """What C numbers is said by C alone."""
+
+    def test_as_the_headers_have_them(self) -> None:
+        from tensortap import _core
+
+        header = (Path(__file__).parents[2] / "include" / "tensortap" / "tensortap.h").read_text()
+        engine = header + (Path(__file__).parents[2] / "include" / "tensortap" / "tensortap_engine.h").read_text()
+        rows = re.findall(r'^    X\(\w+, (\d+), \d+, [BUIFC], "(\w+)"', header, re.MULTILINE)
+        assert {name: int(number) for number, name in rows} == _core.DTYPES
+        assert len(rows) > 20
+        kinds = dict(re.findall(r"TAP_KIND_(\w+) = (\d)", header))
+        assert {name.lower(): int(number) for name, number in kinds.items()} == _core.KINDS
+        for name in ("SAVE_SLOT", "SAVE_SLOT_GONE", "SAVE_OVERWRITE", "CALL_HOST", "ENGINE_PROFILE"):
+            (number,) = re.findall(rf"TAP_{name} = (\d+)", engine)
+            assert getattr(_core, name) == int(number)
+
+    def test_no_python_file_types_them_again(self) -> None:
+        package = Path(__file__).parents[2] / "python" / "tensortap"
+        again = re.compile(r'"bfloat16": \d|"forward": 0|"append": 1|SLOT\w* = \d|SLOT, \w+ = \d|range\(8\)|float16: \d')
+        found = [f"{path.name}: {hit}" for path in package.rglob("*.py") for hit in again.findall(path.read_text())]
+        assert found == []

@@ -13,7 +13,7 @@ import tensortap as tap
 import torch
 
 from strange_values import ALL, OBJECTS, TENSORS
-from tap_helpers import BACKENDS, compiled, keys, python, rows
+from tap_helpers import BACKENDS, compiled, python, rows
 
 Entry = Callable[[Any], None]
 

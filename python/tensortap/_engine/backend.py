@@ -26,16 +26,12 @@ from .decompositions import decompositions, whole_resampling
 from .observe import Observer, Profile, checker, tapper
 from .options import Options
 
-_ADD, _SUB, _MUL, _FLOORDIV, _MOD, _POW, _MAX, _MIN = range(8)
-_HOST, _OBSERVE = 1, 2  # flags of a node
-_EVERY_NODE, _PROFILE = 1, 2  # flags of an engine
-
+_HOST_ONLY = {"float8_e8m0fnu", "float4_e2m1fn_x2"}  # recorded, but not computed with
 _DTYPES = {
-    torch.bool: 1, torch.uint8: 2, torch.uint16: 3, torch.uint32: 4, torch.uint64: 5, torch.int8: 6, torch.int16: 7,
-    torch.int32: 8, torch.int64: 9, torch.float16: 10, torch.bfloat16: 11, torch.float32: 12, torch.float64: 13,
-    torch.complex32: 14, torch.complex64: 15, torch.complex128: 16, torch.float8_e4m3fn: 17, torch.float8_e5m2: 18,
-    torch.float8_e4m3fnuz: 19, torch.float8_e5m2fnuz: 20,
-}  # fmt: skip
+    getattr(torch, name): number
+    for name, number in _core.DTYPES.items()
+    if hasattr(torch, name) and name not in _HOST_ONLY
+}
 
 
 def _empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -120,25 +116,25 @@ class _Reader:
         if isinstance(expr, sympy.Symbol):
             return self.graph.symbol(expr.name)
         if isinstance(expr, sympy.Add):
-            return self._fold(_ADD, expr.args)
+            return self._fold(_core.SYM_ADD, expr.args)
         if isinstance(expr, sympy.Mul):
             top, bottom = expr.as_numer_denom()
             if bottom != 1:
-                return self._fold(_FLOORDIV, (top, bottom))
-            return self._fold(_MUL, expr.args)
+                return self._fold(_core.SYM_FLOORDIV, (top, bottom))
+            return self._fold(_core.SYM_MUL, expr.args)
         if isinstance(expr, sympy.Pow) and isinstance(expr.args[1], sympy.Integer) and expr.args[1] > 0:
-            return self._fold(_POW, expr.args)
+            return self._fold(_core.SYM_POW, expr.args)
         if isinstance(expr, functions.FloorDiv | functions.CleanDiv):
-            return self._fold(_FLOORDIV, expr.args)
+            return self._fold(_core.SYM_FLOORDIV, expr.args)
         if isinstance(expr, functions.Mod | functions.PythonMod | sympy.Mod):
-            return self._fold(_MOD, expr.args)
+            return self._fold(_core.SYM_MOD, expr.args)
         if isinstance(expr, functions.ModularIndexing):
             base, divisor, modulus = expr.args
-            return self._fold(_MOD, (functions.FloorDiv(base, divisor), modulus))
+            return self._fold(_core.SYM_MOD, (functions.FloorDiv(base, divisor), modulus))
         if isinstance(expr, sympy.Max | functions.Max):
-            return self._fold(_MAX, expr.args)
+            return self._fold(_core.SYM_MAX, expr.args)
         if isinstance(expr, sympy.Min | functions.Min):
-            return self._fold(_MIN, expr.args)
+            return self._fold(_core.SYM_MIN, expr.args)
         if isinstance(expr, functions.Identity):
             return self.expression(expr.args[0])
         return None
@@ -249,7 +245,8 @@ class _Reader:
         args, kwargs = self.argument(node.args), self.argument(node.kwargs)
         named = _named(node.target, args, kwargs)
         target, source = str(node.target), _source(node)
-        flags = (_OBSERVE if self.options.taps(node.name, target) else 0) | (0 if named is not None else _HOST)
+        flags = _core.CALL_OBSERVE if self.options.taps(node.name, target) else 0
+        flags |= 0 if named is not None else _core.CALL_HOST
         named = _positional(args, kwargs) if named is None else named
         self.nodes.append((node.name, node.target, source))
         refs = self.graph.call(node.name, target, source, named, specs, flags, node.target, args, kwargs, many)
@@ -383,16 +380,16 @@ class Compiled:
     def _profiled(self, args: list[Any]) -> list[Any]:
         results = self.program(args)
         if recording():
-            for name, _target, _source, _op, _kind, _host, runs, _ns, _bytes, _start, newest in self.program.nodes():
-                if runs:
-                    _core.save(newest / 1e6, f"profile.{self.name}.{name}.ms")
+            for node in self.program.nodes():
+                if node.runs:
+                    _core.save(node.last_nanoseconds / 1e6, f"profile.{self.name}.{node.name}.ms")
         return results
 
     def _refuse_host_nodes(self) -> None:
         found = [
             f"  {name}: {target}" + (f", from {source}" if source else "")
-            for (name, target, source), row in zip(self.nodes, self.program.nodes())
-            if row[5] and row[4] != "view" and not _stays_on_host(target)
+            for (name, target, source), node in zip(self.nodes, self.program.nodes())
+            if node.host and node.kind != "view" and not _stays_on_host(target)
         ]
         if found:
             raise RuntimeError(
@@ -414,12 +411,13 @@ def compile_graph(
     name = name or f"{options.name or 'graph'}_{next(_graphs)}"
     reader = _Reader(gm, name, options)
     reader.read()
-    flags = (_PROFILE if options.profile else 0) | (_EVERY_NODE if observer is not None or not fuse else 0)
+    flags = _core.ENGINE_PROFILE if options.profile else 0
+    flags |= _core.ENGINE_EVERY_NODE if observer is not None or not fuse else 0
     program: _core.Program
     if observer is not None:
         pass
     elif options.check:
-        flags |= _EVERY_NODE
+        flags |= _core.ENGINE_EVERY_NODE
         observer = checker(name, reader.nodes, lambda node: not program.is_host(node))
     elif options.tap:
         observer = tapper(name, [node[0] for node in reader.nodes])
@@ -559,19 +557,20 @@ def host_targets() -> dict[str, int]:
     """Which operators ran on the host, and in how many nodes: what keeps graphs from being native."""
     found: dict[str, int] = {}
     for _graph, program in _programs():
-        for _name, target, _source_line, _op, kind, on_host, *_times in program.nodes():
-            if on_host and kind != "view":
-                found[target] = found.get(target, 0) + 1
+        for node in program.nodes():
+            if node.host and node.kind != "view":
+                found[node.target] = found.get(node.target, 0) + 1
     return found
 
 
 def profile() -> Profile:
     """Time and bytes per node of the graphs compiled with ``options={"profile": True}``."""
-    keys = ("node", "target", "source", "operator", "kind", "host", "runs", "nanoseconds", "bytes", "last_start")
+    fields = ("target", "source", "operator", "kind", "host", "runs", "nanoseconds", "bytes", "last_start")
     return Profile(
         [
-            {"graph": graph, **dict(zip((*keys, "last_nanoseconds"), row))}
+            {"graph": graph, "node": node.name}
+            | {field: getattr(node, field) for field in (*fields, "last_nanoseconds")}
             for graph, program in _programs()
-            for row in program.nodes()
+            for node in program.nodes()
         ]
     )

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Mapping", "Problem", "Record", "Run", "Stats", "Verified", "open", "verify"]
 
-_TORCH_RAW = {1: "uint8", 2: "int16", 4: "int32"}
-
 
 @dataclass(frozen=True, slots=True)
 class Stats:

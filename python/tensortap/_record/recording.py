@@ -14,12 +14,6 @@ from typing import Any, Literal, NamedTuple
 from .. import _core
 from . import state
 
-_MODES = {"new": 0, "append": 1, "replace": 2}
-_KEEP = {"stats": 1, "tensor": 2, "both": 3, "health": 4}
-_FULL = {"block": 0, "stats": 1, "drop": 2}
-_DURABILITY = {"process": 0, "flush": 1, "save": 2}
-_CHECKSUM = {"crc32": 1, "xor": 2}
-_RING = {"auto": 0, "memory": 1, "file": 2}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
@@ -126,11 +120,11 @@ def _number(value: int | str) -> int:
 
 # how the value of each option becomes what C takes
 _CONVERT: dict[str, Any] = {
-    "mode": lambda v: _choice("mode", v, _MODES),
-    "keep": lambda v: _choice("keep", v, _KEEP),
-    "full": lambda v: _choice("full", v, _FULL),
-    "durability": lambda v: _choice("durability", v, _DURABILITY),
-    "ring": lambda v: _choice("ring", v, _RING),
+    "mode": lambda v: _choice("mode", v, _core.MODES),
+    "keep": lambda v: _choice("keep", v, _core.KEEP),
+    "full": lambda v: _choice("full", v, _core.FULL),
+    "durability": lambda v: _choice("durability", v, _core.DURABILITY),
+    "ring": lambda v: _choice("ring", v, _core.RINGS),
     "names": _globs,
     "steps": _ranges,
     "ranks": _ranges,
@@ -148,7 +142,7 @@ _CONVERT: dict[str, Any] = {
     "freeze_on_nan": _flag,
     "distributed": _flag,
     "asynchronous": _flag,
-    "checksum": lambda v: _CHECKSUM[v] if v in _CHECKSUM else _flag(v),
+    "checksum": lambda v: _core.CHECKSUMS[v] if v in _core.CHECKSUMS else _flag(v),
     "source": _flag,
 }
 _TEXTS = ("layout", "writer", "framework")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-KINDS = {"forward": 0, "grad": 1, "input": 2, "output": 3, "param": 4}
-SLOT, SLOT_GONE = 4, 8
+from .. import _core
+
+KINDS = _core.KINDS
+SLOT, SLOT_GONE = _core.SAVE_SLOT, _core.SAVE_SLOT_GONE
 
 
 def text(value: str) -> str:

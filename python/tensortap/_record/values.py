@@ -24,7 +24,7 @@ SKIP = Skip()
 
 
 class Unreadable(ValueError):
-    """Raised for a value that cannot be recorded. It is lost: one warning, and ``verify`` gives this text as the reason."""
+    """Raised for a value that cannot be recorded. It is lost: one warning, and ``verify`` gives this text."""
 
 
 class Lost:
@@ -74,7 +74,7 @@ def qualified(cls: type) -> str:
 
 
 def classify(cls: type) -> tuple[str, str | None]:
-    """The kind of a type's values (VALUE_KIND_MAP of py_value.c), and the name to record with them where the kind does not say it.
+    """The kind of a type's values, one of VALUE_KIND_MAP in py_value.c, and the name to record where it says more.
 
     >>> classify(dict)
     ('DICT', None)
@@ -116,7 +116,7 @@ def _simplify_array(x: Any) -> Simple | None:
     a = np.asarray(x)
     if type(a) is not type(x):
         return _simple(a, None if isinstance(x, np.generic) else qualified(type(x)))
-    if a.dtype.name in _EXTENSION_DTYPES:
+    if a.dtype.type.__module__ != "numpy" and a.dtype.name in _dtypes():
         return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
     kind = a.dtype.kind
     if kind in "OUST" or a.dtype.names is not None:
@@ -136,6 +136,12 @@ def _simplify_array(x: Any) -> Simple | None:
     return None
 
 
+def _dtypes() -> dict[str, int]:
+    from .. import _core  # which asks for this module while it is made
+
+    return _core.DTYPES
+
+
 def _listed(a: Any) -> Any:
     """The values of an array that are no numbers."""
     if a.size > MOST_ITEMS:
@@ -148,17 +154,6 @@ def _listed_once(x: Any) -> list[Any]:
     if len(x) > MOST_ITEMS:
         raise Unreadable(f"it has {len(x)} leaves; make it an array")
     return list(x)
-
-
-_EXTENSION_DTYPES = {
-    "bfloat16",
-    "complex32",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-}
 
 
 def simplify(x: Any, nested: bool) -> Simple:

@@ -20,7 +20,6 @@ from .._record.gradients import Gradient, here, leaves, say_once
 from .torch_values import is_wrapped, simplify
 
 _LEAF_HOOKS = 64  # on one leaf tensor: a parameter saved in steps without a backward must not collect them
-_WANTS_TICKET = 1 << 32
 _FIELDS = (
     "module",
     "graph",
@@ -440,7 +439,7 @@ def _register_in_python(library: Any) -> None:
         _core.torch_op(list(xs), site, flags, None)
 
     def tap_ticket(xs: list[Any], site: str, flags: int) -> Any:
-        numbers = _core.torch_op(list(xs), site, flags | _WANTS_TICKET, None)
+        numbers = _core.torch_op(list(xs), site, flags | _core.WANTS_TICKET, None)
         return told_when_gone(numbers, lambda: _core.torch_drop(numbers[4]))
 
     def tap_grad(g: Any, ticket: Any, site: str) -> None:

@@ -17,7 +17,7 @@ from .._record.values import Lost
 from ._msprobe_config import FileCheckException, MsprobeException, Settings, invalid, read
 from ._msprobe_value import Shape
 
-SLOT, GONE = 4, 8
+SLOT, GONE = _core.SAVE_SLOT, _core.SAVE_SLOT_GONE
 _lock = threading.RLock()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import _core
 from .._record import directories
 
 _SCHEMAS = {
@@ -17,7 +18,6 @@ _SCHEMAS = {
     "debug": "(Tensor[] tensors, str name, str shape, bool backward) -> Tensor",
     "debug_grad": "(Tensor grad, Tensor token, str name, str path) -> ()",
 }
-_OVERWRITE = 16
 _library: Any = None
 
 
@@ -25,7 +25,7 @@ def save_tensors(tensors: list[torch.Tensor], path: str | None, overwrite: bool,
     """Write the file of one save_npugraph_tensor."""
     if tensors[0].device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         raise RuntimeError("save_npugraph_tensor inside a CUDA graph capture is not there yet; save outside the graph")
-    flags = _OVERWRITE if overwrite else None
+    flags = _core.SAVE_OVERWRITE if overwrite else None
     value: Any = [each.detach() for each in tensors] if many else tensors[0].detach()
     directories.write(path or "", "torch_npu", directories.device_index(tensors[0]), value, flags=flags)
 

@@ -137,8 +137,8 @@ class EngineDump:
     def attach(self, program: Any) -> None:
         """Learn the numbers of the nodes."""
         self.nodes = [
-            (row[0], row[1]) if self.wanted(row[0], row[1]) and "getitem" not in row[1] else None
-            for row in program.nodes()
+            (node.name, node.target) if self.wanted(node.name, node.target) and "getitem" not in node.target else None
+            for node in program.nodes()
         ]
 
     def __call__(self, number: int, args: Any, kwargs: Any, outputs: Any) -> None:

@@ -20,8 +20,8 @@ def native_targets(module: torch.fx.GraphModule) -> dict[str, str]:
     """ "whole" or "partly" for each operator of a graph that the engine runs itself, in all or some of its nodes."""
     program = compile_graph(module, [], name="summary").program
     native: dict[str, list[bool]] = {}
-    for _name, target, _source, _op, kind, on_host, *_ in program.nodes():
-        native.setdefault(target, []).append(kind == "view" or not on_host)
+    for node in program.nodes():
+        native.setdefault(node.target, []).append(node.kind == "view" or not node.host)
     found = {target: "whole" if all(each) else "partly" for target, each in native.items() if any(each)}
     for target in native:
         if target not in found and _core.engine_knows(target):
