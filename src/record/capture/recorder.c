@@ -486,6 +486,8 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
         tap_attempt_info info = {.pid = (int32_t)getpid(), .world_size = rec->options.world_size};
         info.started_ns = tap__wall_ns();
         gethostname(info.host, sizeof info.host - 1);
+        const char *ranks = rec->options.ranks ? rec->options.ranks : "";
+        strcpy(info.ranks, strlen(ranks) < sizeof info.ranks ? ranks : "?");
         if (rec->options.ring != TAP_RING_FILE) /* the file keeps its own counts */
             tap__tally_name(info.tally);
         memcpy(tally, info.tally, sizeof tally);

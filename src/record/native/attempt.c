@@ -86,7 +86,8 @@ typedef struct field {
 
 #define FIELD(name, type) {#name, offsetof(tap_attempt_info, name), type, sizeof(((tap_attempt_info *)0)->name)}
 static const field FIELDS[] = {
-    FIELD(pid, 'i'), FIELD(world_size, 'i'), FIELD(host, 's'), FIELD(job, 's'), FIELD(started_ns, 'n'),
+    FIELD(pid, 'i'), FIELD(world_size, 'i'), FIELD(host, 's'), FIELD(job, 's'), FIELD(ranks, 's'),
+    FIELD(started_ns, 'n'),
     FIELD(ended_ns, 'n'), FIELD(ended, 's'), FIELD(entries, 'n'), FIELD(records, 'n'), FIELD(bytes, 'n'),
     FIELD(filtered, 'n'), FIELD(stats_only, 'n'), FIELD(dropped, 'n'), FIELD(torn, 'n'), FIELD(not_named, 'n'),
     FIELD(unknown, 'b'), FIELD(tally, 's'),

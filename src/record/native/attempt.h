@@ -31,6 +31,7 @@ typedef struct tap_attempt_info {
     int32_t pid, world_size;
     char host[64];
     char job[128];           /* what makes restarts of one job recognisable; "" when unknown */
+    char ranks[128];         /* the ranks that were to be recorded, as tap_options.ranks; "" all, "?" too long to keep */
     uint64_t started_ns, ended_ns;
     char ended[16];          /* "" while live; "closed", "killed", "recovered" */
     uint64_t entries;        /* seq of the last entry + 1 */

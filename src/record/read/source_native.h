@@ -16,5 +16,7 @@ typedef struct tap_native {
 /* Reads description and liveness again. */
 void tap__native_look(tap_native *native);
 tap_status tap__verify_native(tap_verifier *v);
+/* Reports attempts that ought to be there and are not. */
+tap_status tap__verify_lineup(tap_verifier *v);
 
 #endif

@@ -1,5 +1,5 @@
-/* verify_native.c - what was asked for against what is there, in recordings of our own. Reads the segments, never the
- * index: they are the truth. */
+/* verify_native.c - what was asked for against what is there, in recordings of our own. The segments are the truth; the
+ * index, by which everything else reads, is held against them. */
 #include "record/read/source_native.h"
 
 #include "base/io.h"
@@ -17,11 +17,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The finished index, walked beside the segments: what it lacks, ls does not show. */
+typedef struct beside {
+    tap_index *index;     /* NULL: there is none, or it cannot be read; then nothing trusts it */
+    tap_index_rows *rows;
+    tap_row row;
+    bool more;
+    uint64_t lacking;     /* records of the segments that it does not have, or has elsewhere */
+} beside;
+
 typedef struct verify {
     tap_verifier *v;
     tap_native *native;
     tap_scan scan;
     tap_ledger ledger;
+    beside beside;
     uint64_t passed;                    /* bytes of segments passed */
     uint32_t bad_header_said;           /* segment + 1 */
     char file[128];
@@ -109,11 +119,72 @@ static void report_cut(verify *v, const tap_ledger_item *site, uint32_t segment)
                                             : tap__reason_text(TAP_REASON_KILLED)});
 }
 
+/* ------------------------------------------------------------------------------------------------------- the index */
+
+static void beside_next(beside *b)
+{
+    tap_status status = b->more ? tap__index_next(b->rows, &b->row, NULL) : TAP_END;
+    b->more = status == TAP_OK;
+    if (status != TAP_OK && status != TAP_END) { /* damaged, which every reader notices */
+        tap__index_rows_close(b->rows);
+        tap__index_close(b->index);
+        *b = (beside){.index = NULL};
+    }
+}
+
+static void beside_open(verify *v)
+{
+    beside *b = &v->beside;
+    *b = (beside){.index = NULL};
+    char *path = v->native->source.indexed ? tap__attempt_path(&v->native->files, ".sqlite") : NULL;
+    if (path && tap__index_open(path, &b->index, NULL) == TAP_OK) {
+        tap_index_query all = {.end_seq = INT64_MAX, .kind = -1, .incomplete = true};
+        b->more = tap__index_select(b->index, &all, &b->rows, NULL) == TAP_OK;
+        if (!b->more) {
+            tap__index_close(b->index);
+            b->index = NULL;
+        }
+        beside_next(b);
+    }
+    tap__free(path);
+}
+
+static void beside_check(beside *b, const tap_entry *entry, uint32_t segment, uint64_t offset)
+{
+    while (b->more && b->row.seq < entry->seq)
+        beside_next(b);
+    if (!b->index)
+        return;
+    bool has = b->more && b->row.seq == entry->seq && b->row.segment == segment &&
+               (!entry->payload_bytes || b->row.offset == offset + entry->payload_offset);
+    b->lacking += !has;
+}
+
+static void beside_close(verify *v)
+{
+    beside *b = &v->beside;
+    if (b->lacking) {
+        char reason[160];
+        snprintf(v->file, sizeof v->file, "%s.sqlite", v->native->source.relative);
+        snprintf(reason, sizeof reason, tap_text("the index lacks %" PRIu64 " records that the segments hold; run: "
+                                                 "tensortap index DIR"), b->lacking);
+        report(v, (tap_problem){.kind = TAP_PROBLEM_CORRUPT, .step = -1, .file = v->file, .reason = reason});
+    }
+    if (b->index) {
+        tap__index_rows_close(b->rows);
+        tap__index_close(b->index);
+    }
+    *b = (beside){.index = NULL};
+}
+
+/* --------------------------------------------------------------------------------------------------------- entries */
+
 static tap_status check_value(verify *v, const tap_entry *entry, const tap_ledger_item *site, uint32_t segment,
                               uint64_t offset, bool cut)
 {
     v->v->result.records++;
     v->v->result.bytes += entry->payload_bytes;
+    beside_check(&v->beside, entry, segment, offset);
     if (entry->type == TAP_ENTRY_BIG) {
         tap_ledger_item big = *site;
         big.seq = entry->seq;
@@ -369,11 +440,13 @@ static tap_status verify_attempt(verify *v)
     v->v->attempt = v->native->source.attempt;
     TAP_TRY(tap__scan_open(&v->scan, &v->native->files, &v->native->source.info, v->err));
     v->scan.growing = v->native->source.live;
+    beside_open(v);
     tap_decoded decoded = {.strings = NULL};
     tap_status status = scan_all(v, &decoded);
     if (status == TAP_OK)
         status = attempt_end(v);
     v->passed += v->scan.file_bytes;
+    beside_close(v);
     tap__decoded_free(&decoded);
     tap__scan_close(&v->scan);
     tap__ledger_free(&v->ledger);
@@ -410,5 +483,5 @@ tap_status tap__verify_native(tap_verifier *verifier)
         v.native = (tap_native *)run->sources[i];
         TAP_TRY(verify_attempt(&v));
     }
-    return TAP_OK;
+    return tap__verify_lineup(verifier);
 }
