@@ -82,7 +82,7 @@ typedef struct tap_compare_options {
     size_t size;
     const char *name, *ranks; /* which records, as in tap_query */
     const char *steps;        /* of A */
-    int kind;                 /* tap_kind, or -1 */
+    tap_kind kind;            /* default TAP_KIND_ANY */
     int64_t shift;            /* step n of A stands beside step n + shift of B */
     const char *const *rules; /* "attn.*: rel<=1e-3 or abs<=1e-5", for each value; the first whose glob matches the name
                                * takes the place of the tolerance */
@@ -98,7 +98,7 @@ typedef struct tap_compare_options {
     bool (*on_progress)(void *user, uint64_t done, uint64_t total); /* records; return false to stop */
     void *user;
 } tap_compare_options;
-TAP_API void tap_compare_options_init(tap_compare_options *options);
+TAP_INIT_USUAL(tap_compare_options)
 
 /* The result: an SQLite file with one row a match, and what follows from them. One thread at a time. */
 typedef struct tap_comparison tap_comparison;
@@ -123,7 +123,7 @@ typedef struct tap_comparison_summary {
     uint64_t bytes;                  /* read of both sides */
     double factor;
 } tap_comparison_summary;
-TAP_API void tap_comparison_summary_init(tap_comparison_summary *summary);
+TAP_INIT(tap_comparison_summary)
 TAP_API tap_status tap_comparison_summarise(tap_comparison *comparison, tap_comparison_summary *out, tap_error *err);
 
 /* One side of a match. Strings are "" when not known. */
@@ -142,7 +142,7 @@ typedef struct tap_match_side {
     uint64_t hash;
     const char *source, *module, *graph, *node, *device, *placements;
     int32_t line;
-    unsigned flags;      /* TAP_SAVE_* */
+    unsigned flags;      /* tap_save_bits */
     const char *file;    /* relative to the recording */
 } tap_match_side;
 
@@ -169,14 +169,14 @@ typedef struct tap_match {
     char bits[2][40];    /* exact: the first different element as hexadecimal digits, most significant first */
     const char *reason;  /* for people, in the language the comparison ran in; "" where the numbers say it */
 } tap_match;
-TAP_API void tap_match_init(tap_match *match);
+TAP_INIT_USUAL(tap_match)
 
 typedef struct tap_match_query {
     size_t size;
     unsigned classes;    /* bits 1 << tap_match_class; 0: all */
     const char *name;    /* globs, or NULL */
 } tap_match_query;
-TAP_API void tap_match_query_init(tap_match_query *query);
+TAP_INIT(tap_match_query)
 
 typedef struct tap_match_cursor tap_match_cursor;
 /* Matches in causal order of the side that has one, else as they were found. */
@@ -206,7 +206,7 @@ typedef struct tap_verdict {
     uint32_t inputs, inputs_agree, weights, weights_agree; /* recorded ones of the operation */
     const char *text;        /* all of it in one line, in the current language; valid until the next call */
 } tap_verdict;
-TAP_API void tap_verdict_init(tap_verdict *verdict);
+TAP_INIT_USUAL(tap_verdict)
 TAP_API tap_status tap_comparison_verdict(tap_comparison *comparison, tap_verdict *out, tap_error *err);
 
 #ifdef __cplusplus

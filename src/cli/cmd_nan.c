@@ -42,6 +42,7 @@ static void spot_take(spot *at, const tap_record *record, uint64_t place)
 static uint64_t bad_values(tap_run *run, tap_record *record)
 {
     tap_mapping mapping;
+    tap_mapping_init(&mapping);
     if (!record_is_tensor(record) && record->value_type != TAP_VALUE_FLOAT)
         return 0;
     if (!record->has_stats && tap_record_map(run, record, &mapping, NULL) == TAP_OK) {
@@ -60,6 +61,7 @@ static tap_status first_find(tap_run *run, const tap_query *query, spot *first, 
 {
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_status status;
     int64_t step = -1;
     int32_t rank = -1;
@@ -92,6 +94,7 @@ static tap_status fed_find(tap_run *run, const spot *first, fed *by, tap_error *
     tap_query query;
     tap_cursor *cursor;
     tap_record record;
+    tap_record_init(&record);
     tap_status status;
     char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", first->rank);

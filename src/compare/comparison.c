@@ -2,7 +2,7 @@
  * matches, and reads that file. */
 #include "base/match.h"
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "compare/batch.h"
 #include "compare/pairing.h"
 #include "compare/verdict.h"
@@ -56,35 +56,27 @@ static tap_order layout_order(const char *layout)
     return TAP_ORDER_NONE;
 }
 
-void tap_compare_options_init(tap_compare_options *options)
+void tap_compare_options_init_sized(tap_compare_options *options, size_t size)
 {
-    *options = (tap_compare_options){.size = sizeof *options, .kind = -1, .factor = 4};
+    static const tap_compare_options USUAL = {.kind = TAP_KIND_ANY, .factor = 4};
+    tap__sized_init(options, size, &USUAL, sizeof USUAL);
 }
 
-void tap_comparison_summary_init(tap_comparison_summary *summary)
+#define NOT_THERE                                                                                                    \
+    {.name = "", .source = "", .module = "", .graph = "", .node = "", .device = "", .placements = "", .file = ""}
+
+void tap_match_init_sized(tap_match *match, size_t size)
 {
-    *summary = (tap_comparison_summary){.size = sizeof *summary};
+    static const tap_match USUAL = {
+        .path = "", .reason = "", .side = {NOT_THERE, NOT_THERE},
+        .difference = {.size = sizeof(tap_difference), .first.index = -1, .worst.index = -1}};
+    tap__sized_init(match, size, &USUAL, sizeof USUAL);
 }
 
-void tap_match_init(tap_match *match)
+void tap_verdict_init_sized(tap_verdict *verdict, size_t size)
 {
-    static const tap_match_side NOT_THERE = {.name = "", .source = "", .module = "", .graph = "", .node = "", .device = "",
-                                             .placements = "", .file = ""};
-    memset(match, 0, sizeof *match);
-    match->size = sizeof *match;
-    match->path = match->reason = "";
-    match->side[0] = match->side[1] = NOT_THERE;
-    tap_difference_init(&match->difference);
-}
-
-void tap_match_query_init(tap_match_query *query)
-{
-    *query = (tap_match_query){.size = sizeof *query};
-}
-
-void tap_verdict_init(tap_verdict *verdict)
-{
-    *verdict = (tap_verdict){.size = sizeof *verdict, .first = -1, .before = -1, .text = ""};
+    static const tap_verdict USUAL = {.first = -1, .before = -1, .text = ""};
+    tap__sized_init(verdict, size, &USUAL, sizeof USUAL);
 }
 
 /* ------------------------------------------------------------------------------------------------------- comparing */
@@ -288,10 +280,18 @@ static tap_status ended(tap_comparison **out, tap_status status)
 tap_status tap_compare_run(const char *a, const char *b, const tap_compare_options *options, tap_comparison **out,
                            tap_error *err)
 {
-    tap_compare_options usual;
-    tap_compare_options_init(&usual);
+    TAP_NEED(err, out);
+    *out = NULL;
+    TAP_NEED(err, a);
+    TAP_NEED(err, b);
+    tap_compare_options whole;
+    tap_compare_options_init(&whole);
+    if (options) {
+        TAP_NEED_SIZE(err, tap_compare_options, options);
+        tap__sized_take(&whole, options);
+    }
     TAP_TRY(comparison_new(out, err));
-    job j = {.options = options ? options : &usual, .path = {a, b}, .out = &(*out)->file};
+    job j = {.options = &whole, .path = {a, b}, .out = &(*out)->file};
     tap_status status = job_run(&j, err);
     job_free(&j);
     if (status == TAP_OK)
@@ -301,6 +301,9 @@ tap_status tap_compare_run(const char *a, const char *b, const tap_compare_optio
 
 tap_status tap_comparison_open(const char *path, tap_comparison **out, tap_error *err)
 {
+    TAP_NEED(err, out);
+    *out = NULL;
+    TAP_NEED(err, path);
     TAP_TRY(comparison_new(out, err));
     tap_status status = tap__matchfile_open(&(*out)->file, path, err);
     if (status == TAP_OK)
@@ -342,6 +345,8 @@ static tap_status classes_count(tap_comparison *c, tap_comparison_summary *out, 
 
 tap_status tap_comparison_summarise(tap_comparison *c, tap_comparison_summary *out, tap_error *err)
 {
+    TAP_NEED(err, c);
+    TAP_NEED_SIZED(err, tap_comparison_summary, out);
     tap_comparison_summary full;
     tap_comparison_summary_init(&full);
     TAP_TRY(classes_count(c, &full, err));
@@ -355,47 +360,51 @@ tap_status tap_comparison_summarise(tap_comparison *c, tap_comparison_summary *o
     full.unread = (uint64_t)tap__matchfile_number(&c->file, "unread");
     full.bytes = (uint64_t)tap__matchfile_number(&c->file, "bytes");
     full.factor = tap__matchfile_real(&c->file, "factor");
-    full.size = out->size;
-    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
+    tap__sized_give(out, &full);
     return TAP_OK;
-}
-
-static void match_give(tap_match *out, const tap_match *row)
-{
-    size_t size = out->size;
-    memcpy(out, row, size < sizeof *row ? size : sizeof *row);
-    out->size = size;
 }
 
 tap_status tap_comparison_match(tap_comparison *c, int64_t id, tap_match *out, tap_error *err)
 {
+    TAP_NEED(err, c);
+    TAP_NEED_SIZED(err, tap_match, out);
     TAP_TRY(tap__matchfile_get(&c->file, id, err));
-    match_give(out, &c->file.row);
+    tap__sized_give(out, &c->file.row);
     return TAP_OK;
 }
 
 tap_status tap_comparison_verdict(tap_comparison *c, tap_verdict *out, tap_error *err)
 {
+    TAP_NEED(err, c);
+    TAP_NEED_SIZED(err, tap_verdict, out);
     tap_verdict full;
     tap_verdict_init(&full);
     tap__verdict_read(&c->file, &full);
     TAP_TRY(tap__verdict_say(&c->file, &full, &c->text, err));
     full.text = c->text.text;
-    full.size = out->size;
-    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
+    tap__sized_give(out, &full);
     return TAP_OK;
 }
 
 tap_status tap_comparison_query(tap_comparison *c, const tap_match_query *query, tap_match_cursor **out, tap_error *err)
 {
+    TAP_NEED(err, out);
+    *out = NULL;
+    TAP_NEED(err, c);
+    tap_match_query asked;
+    tap_match_query_init(&asked);
+    if (query) {
+        TAP_NEED_SIZE(err, tap_match_query, query);
+        tap__sized_take(&asked, query);
+    }
     tap_strbuf sql = TAP_STRBUF_INIT;
     *out = tap__calloc(1, sizeof **out);
     if (!*out)
         return tap_fail_nomem(err);
     (*out)->comparison = c;
-    (*out)->classes = query && query->classes ? query->classes : ~0u;
+    (*out)->classes = asked.classes ? asked.classes : ~0u;
     tap_status status = TAP_OK;
-    if (query && query->name && !((*out)->name = tap__strdup(query->name)))
+    if (asked.name && !((*out)->name = tap__strdup(asked.name)))
         status = tap_fail_nomem(err);
     tap__strbuf_printf(&sql, "SELECT %s FROM match WHERE (1 << class) & %u ORDER BY place, id", tap__matchfile_columns(),
                        (*out)->classes);
@@ -411,6 +420,8 @@ tap_status tap_comparison_query(tap_comparison *c, const tap_match_query *query,
 
 tap_status tap_match_cursor_next(tap_match_cursor *cursor, tap_match *out, tap_error *err)
 {
+    TAP_NEED(err, cursor);
+    TAP_NEED_SIZED(err, tap_match, out);
     tap_match row;
     int code;
     while ((code = sqlite3_step(cursor->rows)) == SQLITE_ROW) {
@@ -418,7 +429,7 @@ tap_status tap_match_cursor_next(tap_match_cursor *cursor, tap_match *out, tap_e
         if (cursor->name && !tap__names_match(cursor->name, row.side[0].name) &&
             !tap__names_match(cursor->name, row.side[1].name))
             continue;
-        match_give(out, &row);
+        tap__sized_give(out, &row);
         return TAP_OK;
     }
     return code == SQLITE_DONE ? TAP_END : tap__matchfile_fail(&cursor->comparison->file, code, "read", err);

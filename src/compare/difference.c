@@ -483,8 +483,7 @@ void tap__difference_end(const tap_difference_pass *pass, tap_difference *out)
     for (int side = 0; side < 2; side++)
         full.norms[side] = (double)sqrtl(total(pass->squares[side], pass->wide_squares[side]));
     full.cosine = cosine_of(pass);
-    full.size = out->size;
-    memcpy(out, &full, out->size < sizeof full ? out->size : sizeof full);
+    *out = full;
 }
 
 /* ------------------------------------------------------------------------------------------------- whole tensors */

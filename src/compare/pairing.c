@@ -245,6 +245,7 @@ static void pairing_free(pairing *p)
 static tap_status next_held(pairing *p, tap_cursor *cursor, int64_t shift, tap_strbuf *room, tap_held **out)
 {
     tap_record record;
+    tap_record_init(&record);
     *out = NULL;
     tap_status status = tap_cursor_next(cursor, &record, p->err);
     if (status != TAP_OK)

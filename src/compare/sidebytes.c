@@ -54,6 +54,7 @@ static tap_status open_native(tap_sidebytes *bytes, const tap_run *run, const ta
 
 static tap_status open_mapped(tap_sidebytes *bytes, tap_run *run, const tap_record *record, tap_error *err)
 {
+    tap_mapping_init(&bytes->mapping);
     TAP_TRY(tap_record_map(run, record, &bytes->mapping, err));
     tap_status status = shape_take(bytes, &bytes->mapping.tensor, err);
     if (status == TAP_OK && bytes->count)

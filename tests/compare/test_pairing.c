@@ -44,7 +44,7 @@ static void save(tap_recorder *rec, const char *name, float value, uint32_t call
 {
     int64_t one = 1;
     tap_tensor tensor = {&value, TAP_F32, 1, &one, NULL};
-    tap_save_info info = {.has_call = true, .call = call};
+    tap_save_info info = TAP_SAVE_INFO(.has_call = true, .call = call);
     assert_int_equal(tap_save(rec, name, &tensor, &info), TAP_OK);
 }
 
