@@ -24,19 +24,10 @@ static const struct known {
     int layout, asynchronous, fault, kind;
     const char *what;
 } KNOWN[] = {
-    {NATIVE, ANY, FAULT_NO_FDS, FIND_SILENT, "native: the same without descriptors"},
-    {NATIVE, ANY, FAULT_DISK_FULL, FIND_SILENT, "native: losses on a full disk"},
-    {NATIVE, ANY, FAULT_SPACE_BACK, FIND_SILENT, "native: losses on a disk that was full"},
     {NATIVE, ANY, FAULT_TRUNCATE, ANY, "native: a description that was cut"},
     {ANY, ANY, FAULT_REMOVE, FIND_NOT_TOLD, "a removed directory is not noticed"},
     {ANY, ANY, FAULT_RENAME, ANY, "a renamed directory is not noticed"},
-    {OTHERS, ANY, FAULT_DISK_FULL, FIND_SILENT, "layouts of files: losses on a full disk are not listed"},
-    {OTHERS, ANY, FAULT_SPACE_BACK, FIND_SILENT, "layouts of files: losses on a disk that was full"},
-    {OTHERS, ANY, FAULT_NO_FDS, FIND_SILENT, "layouts of files: losses without descriptors are not listed"},
     {OTHERS, ANY, FAULT_TRUNCATE, FIND_SILENT, "layouts of files: a file that was cut is not noticed"},
-    {OTHERS, 1, FAULT_KILL_WRITER, FIND_SILENT, "layouts of files: a child and its writer killed"},
-    {OTHERS, ANY, FAULT_KILL_BOTH, FIND_SILENT, "layouts of files: both killed"},
-    {ANY, ANY, FAULT_PID_SPACE, FIND_SILENT, "in a PID namespace: a child and its writer killed"},
 };
 enum { KNOWN_COUNT = sizeof KNOWN / sizeof KNOWN[0] };
 static uint64_t known_hits[KNOWN_COUNT];

@@ -32,6 +32,7 @@ typedef struct tap_job {
     tap_reason reason;
     uint64_t count;        /* LOST */
     uint64_t lost_bytes;
+    uint64_t more;         /* leaves that share the file of this one */
     uint64_t payload;      /* bytes to keep; 0 when there was no room for them */
     /* set by tap__job_reserve */
     tap_entry *entry;      /* in the ring, not of a value that streams: its entry is the writer's already */
@@ -108,6 +109,8 @@ bool tap__job_wait(tap_job *job, tap_job_wait *wait, uint32_t seen);
 /* Room for an entry, begun at job->entry; payload is set to 0 when its bytes have to be left out. False: nothing can be
  * kept. */
 bool tap__job_place(tap_job *job, bool page, uint64_t *payload_at);
+/* The reason of what found no room. */
+tap_reason tap__job_why_full(const tap_job *job);
 /* Seals the entry and gives it to the writer. */
 void tap__job_finish(tap_job *job);
 

@@ -7,14 +7,14 @@
 
 void tap__job_count_dropped(const tap_job *job)
 {
-    atomic_fetch_add_explicit(&job->session->tally->dropped, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->session->tally->dropped, 1 + job->more, memory_order_relaxed);
 }
 
 void tap__job_count_untold(const tap_job *job, tap_reason reason)
 {
     atomic_store_explicit(&job->site->lost_reason, (uint32_t)reason, memory_order_relaxed);
     atomic_fetch_add_explicit(&job->site->lost_bytes, job->payload, memory_order_relaxed);
-    atomic_fetch_add_explicit(&job->site->lost, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->site->lost, 1 + job->more, memory_order_relaxed);
 }
 
 tap_status tap__job_tell_lost(tap_job *job, uint32_t told, const char *why)
@@ -100,39 +100,13 @@ static void tell_loss(void *user, tap_site *site)
     }
 }
 
-static void journal_loss(void *user, tap_site *site)
-{
-    loss_walk *walk = user;
-    uint64_t lost = atomic_exchange(&site->lost, 0);
-    if (lost)
-        tap__journal_add(walk->session->journal, site->name, atomic_load(&walk->rec->step),
-                         (tap_reason)atomic_load(&site->lost_reason), lost, atomic_exchange(&site->lost_bytes, 0));
-}
-
-/* The layouts of other tools have no place for it among their own files. */
-static void journal_losses(tap_recorder *rec, tap_session *session)
-{
-    char who[64];
-    int len = snprintf(who, sizeof who, "rank%d", rec->options.rank);
-    if (session->child)
-        snprintf(who + len, sizeof who - (size_t)len, ".child%d", session->child);
-    pthread_mutex_lock(&session->lock);
-    if (!session->journal)
-        tap__journal_create_beside(session->dir, who, &session->journal, NULL);
-    if (session->journal) {
-        tap__site_table_each(&session->sites, journal_loss, &(loss_walk){rec, session});
-        tap__journal_sync(session->journal);
-    }
-    pthread_mutex_unlock(&session->lock);
-}
-
 void tap__save_losses(tap_recorder *rec, tap_session *session)
 {
     uint64_t dropped = atomic_load(&session->tally->dropped);
     if (dropped == atomic_load(&session->told))
         return;
     if (!session->layout->native)
-        journal_losses(rec, session);
+        tap__losses_journal(rec, session, NULL);
     else
         tap__site_table_each(&session->sites, tell_loss, &(loss_walk){rec, session});
 }

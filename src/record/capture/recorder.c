@@ -22,6 +22,7 @@
 #define CHILD_RING_BYTES (8 * MIB)
 #define MIND_NS 200000000ull
 #define START_MS 20000
+#define LOCK_TRIES 100
 #define START_PAUSE_NS 30000000000ull
 
 /* ---------------------------------------------------------------------------------------------- the open recorders */
@@ -282,12 +283,21 @@ static void join_thread(tap_session *session)
     session->has_thread = false;
 }
 
+/* A process that could not start says so a moment before it is gone. */
+static bool take_lock_soon(const tap_ring *ring)
+{
+    for (int i = 0; i < LOCK_TRIES; i++, usleep(2000))
+        if (tap__ring_take_lock(ring, TAP_RING_WRITER))
+            return true;
+    return false;
+}
+
 /* The lock keeps out a process that was started, given up on and comes after all. */
 static tap_status start_thread(tap_session *session, tap_error *err)
 {
     tap_ring_header *h = session->ring.header;
     uint32_t starts = atomic_load(&h->starts), errors = atomic_load(&h->error_count);
-    if (!tap__ring_take_lock(&session->ring, TAP_RING_WRITER))
+    if (!take_lock_soon(&session->ring))
         return TAP_OK;
     int failed = pthread_create(&session->thread, NULL, writer_thread, session);
     if (failed) {
@@ -435,6 +445,8 @@ static tap_status session_ring(tap_recorder *rec, tap_session *session, const ta
         return status;
     session->has_ring = true;
     session->tally = session->ring.tally;
+    if (session->journal && tap__journal_begin(session->journal, session->ring.header->config.tally) != TAP_OK)
+        return tap_fail_errno(err, TAP_E_IO, "cannot write below %s/.tensortap", session->dir);
     tap__ring_take_lock(&session->ring, TAP_RING_PRODUCER);
     if (!o->writer || strcmp(o->writer, "thread") != 0) {
         session->command = tap__writer_find(o->writer);
@@ -477,7 +489,8 @@ static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t c
 
 static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
 {
-    char tally[TAP_TALLY_NAME] = "";
+    char tally[TAP_TALLY_NAME];
+    tap__tally_name(tally);
     session->layout = tap__layout_find(rec->options.layout);
     session->child = child;
     TAP_TRY(tap__site_table_init(&session->sites, rec->options.names, err));
@@ -488,17 +501,20 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
         gethostname(info.host, sizeof info.host - 1);
         const char *ranks = rec->options.ranks ? rec->options.ranks : "";
         strcpy(info.ranks, strlen(ranks) < sizeof info.ranks ? ranks : "?");
-        if (rec->options.ring != TAP_RING_FILE) /* the file keeps its own counts */
-            tap__tally_name(info.tally);
-        memcpy(tally, info.tally, sizeof tally);
+        if (rec->options.ring == TAP_RING_FILE) /* the file keeps its own counts */
+            tally[0] = 0;
+        memcpy(info.tally, tally, sizeof tally);
         TAP_TRY(tap__attempt_take(session->dir, rec->options.rank, child, child ? TAP_OPEN_APPEND : rec->options.mode,
                                   &info, &session->files, err));
     }
+    else
+        TAP_TRY(tap__losses_begin(session, tally, rec->options.rank, err));
     tap_ring_config *config = tap__alloc(sizeof *config);
     if (!config)
         return tap_fail_nomem(err);
     fill_config(config, rec, session);
     memcpy(config->tally, tally, sizeof tally);
+    memcpy(config->who, session->who, sizeof config->who);
     tap_status status = TAP_OK;
     if (!session->layout->native) {
         tap_layout_options options = tap__layout_options(config);
@@ -530,6 +546,7 @@ static tap_session *session_new(tap_recorder *rec, int32_t child, tap_error *err
         atomic_store(&session->ring.header->closed, 1);
     if (!session->has_thread && (!session->has_ring || !tap__ring_is_locked(&session->ring, TAP_RING_WRITER)))
         tap__attempt_give_back(&session->files); /* else the writer ends it, when it comes to */
+    tap__losses_abandon(session);
     session_free(session);
     return NULL;
 }
@@ -549,9 +566,11 @@ tap_session *tap__recorder_session(tap_recorder *rec)
     pthread_mutex_init(&rec->error_lock, NULL);
     pthread_mutex_init(&rec->step_lock, NULL);
     tap_error err;
-    tap_session *session = session_new(rec, (int32_t)getpid(), &err);
+    tap_session *before = atomic_load(&rec->session), *session = session_new(rec, (int32_t)getpid(), &err);
     if (!session)
         tap__recorder_tell(rec, 0, &err);
+    if (!session && before)
+        rec->parent = before->tally;
     atomic_store(&rec->session, session);
     atomic_store(&rec->generation, now);
     return session;
@@ -800,6 +819,8 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
         if (status == TAP_OK)
             status = sync_status(session, err);
     }
+    if (!session->layout->native)
+        tap__losses_end(session);
     uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",

@@ -16,11 +16,13 @@ typedef struct tap_session {
     char *dir;                 /* absolute */
     int32_t child;             /* pid of a forked child, else 0 */
     tap_attempt_files files;   /* native */
-    tap_journal *journal;      /* layouts of other tools: made at the first loss */
+    char who[64];              /* layouts of other tools: the journals' directory, */
+    tap_journal *journal;      /* our own in it, until the recording ended, */
+    uint64_t unsettled;        /* and the losses that it names and its file not yet; under lock */
     bool has_ring;
     tap_ring ring;
     tap_sites sites;
-    pthread_mutex_t lock;      /* starting a writer */
+    pthread_mutex_t lock;      /* starting a writer; the journal */
     char *command;             /* NULL: a thread is the writer */
     _Atomic bool has_thread;
     pthread_t thread;
@@ -38,6 +40,7 @@ struct tap_recorder {
     char *strings;                 /* where they live */
     tap_ranges steps;
     _Atomic(tap_session *) session;
+    tap_tally *parent;             /* in a forked child without a session: where its losses count */
     _Atomic uint32_t generation;   /* of forks, of the process the session belongs to */
     _Atomic bool active;           /* a save is to do anything: not paused, frozen or filtered by step or rank */
     _Atomic bool paused, bad_seen;
@@ -72,6 +75,14 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
 void tap__save_forked(void);
 /* losses.c: LOST entries for what was dropped since the last time. */
 void tap__save_losses(tap_recorder *rec, tap_session *session);
+/* loss_journal.c: layouts of other tools. Begins the journal of a session; tally: a name that nobody has. */
+tap_status tap__losses_begin(tap_session *session, const char *tally, int32_t rank, tap_error *err);
+/* Lists what was dropped since the last time, of one site or (NULL) of all. */
+void tap__losses_journal(tap_recorder *rec, tap_session *session, tap_site *site);
+/* Lists what is left and closes the journal, which goes when it is empty. */
+void tap__losses_end(tap_session *session);
+void tap__losses_abandon(tap_session *session);
+
 /* losses.c: an entry without name or payload (STEP). */
 tap_status tap__save_mark(tap_recorder *rec, tap_session *session, tap_entry_type type, int64_t step);
 

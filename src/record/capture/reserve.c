@@ -27,8 +27,11 @@ bool tap__job_begin(tap_job *job, tap_recorder *rec, const char *name, const tap
     job->leaf.info = info ? info : &tap__no_info;
     job->session = tap__recorder_session(rec);
     *status = TAP_E_LOST; /* a forked child that could not open its own recorder has said so */
-    if (!job->session)
+    if (!job->session) {
+        if (rec->parent)
+            atomic_fetch_add_explicit(&rec->parent->dropped, 1, memory_order_relaxed);
         return false;
+    }
     job->site = tap__site_table_find(&job->session->sites, name ? name : "");
     *status = TAP_E_NOMEM;
     if (!job->site) {
@@ -98,6 +101,18 @@ bool tap__job_wait(tap_job *job, tap_job_wait *wait, uint32_t seen)
     return false;
 }
 
+/* The writer of another tool's layout keeps in the ring what a full disk does not take: it is full until the disk is not. */
+static tap_reason stuck(const tap_job *job)
+{
+    uint32_t degraded = atomic_load_explicit(&job->session->ring.header->degraded, memory_order_relaxed);
+    return job->session->layout->native ? TAP_REASON_NONE : (tap_reason)degraded;
+}
+
+tap_reason tap__job_why_full(const tap_job *job)
+{
+    return stuck(job) ? stuck(job) : TAP_REASON_RING_FULL;
+}
+
 static bool make_room(tap_job *job, uint64_t head, bool page, uint64_t *payload_at)
 {
     tap_ring *ring = &job->session->ring;
@@ -114,7 +129,7 @@ static bool make_room(tap_job *job, uint64_t head, bool page, uint64_t *payload_
             return true;
         tap_full_policy full = job->rec->options.full;
         bool fits = tap__ring_can_hold(ring, head, job->payload); /* else it never will: a name as long as the ring */
-        if (fits && full == TAP_FULL_BLOCK && tap__job_wait(job, &wait, seen))
+        if (fits && !stuck(job) && full == TAP_FULL_BLOCK && tap__job_wait(job, &wait, seen))
             continue;
         if (!job->payload || full == TAP_FULL_DROP)
             return false;
@@ -214,7 +229,7 @@ static tap_status reserve_whole(tap_job *job)
     uint64_t payload_at;
     job->streams = false;
     if (!tap__job_place(job, false, &payload_at))
-        return job->type == TAP_ENTRY_DATA ? tap__job_lose(job, TAP_REASON_RING_FULL) : TAP_E_LOST;
+        return job->type == TAP_ENTRY_DATA ? tap__job_lose(job, tap__job_why_full(job)) : TAP_E_LOST;
     job->room = job->payload ? job->range.data + payload_at : NULL;
     return TAP_OK;
 }

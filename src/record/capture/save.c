@@ -89,6 +89,8 @@ tap_status tap__save_leaf(tap_job *job)
 
 tap_status tap__save_end(tap_job *job, tap_status status)
 {
+    if (atomic_load_explicit(&job->site->lost, memory_order_relaxed) && !job->session->layout->native)
+        tap__losses_journal(job->rec, job->session, job->site); /* now: nobody else could name it */
     if (job->rec->options.durability == TAP_DURABLE_SAVE && status == TAP_OK)
         return tap_recorder_flush(job->rec, -1, NULL);
     return status;

@@ -47,7 +47,7 @@ tap_status tap__save_compat(tap_job *job)
         bool for_writer = job->payload != 0 && job->rec->options.asynchronous && job->file;
         status = tap__save_entry(job);
         if (for_writer && !job->payload && status == TAP_E_LOST && job->state == TAP_RECORD_STATS_ONLY)
-            tap__job_lose(job, TAP_REASON_RING_FULL); /* its file: the collector has the statistics */
+            tap__job_lose(job, tap__job_why_full(job)); /* its file: the collector has the statistics */
     }
     tap__strbuf_free(&path);
     return status;

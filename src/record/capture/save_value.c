@@ -209,6 +209,7 @@ static tap_status save_in_one_file(tap_job *job, const tap_value *value)
         tap__job_lose(job, TAP_REASON_NO_MEMORY);
     } else if (count) {
         job->leaf.tensor = tensors;
+        job->more = count - 1;
         status = tap__save_file(job, tensors, count, true, &path);
     }
     tap__strbuf_free(&path);

@@ -8,19 +8,26 @@
 #include "record/layouts/layout.h"
 #include "record/ring/journal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* How long entries rest in the ring before the collector's files are written for their sake. */
 #define KEPT_NS 1000000000ull
+/* tap_entry.reserved[0], in the ring only: the journal lists this entry. */
+enum { LISTED = 1 };
 
 typedef struct filesink {
     tap_sink sink;
     const tap_layout *layout;
     tap_layout_options options;
     tap_collector *collector;
-    tap_journal *journal;     /* made at the first loss */
+    tap_journal *journal;
+    uint64_t accounted;          /* saves that are in files or listed, of the entries taken */
+    uint64_t unsettled;          /* saves that the journal names, and its file not yet */
+    uint64_t counted_from;       /* entries before this number are in accounted since another writer */
+    char below[64];              /* from the recording's directory to ours: a forked child's is "rank<R>/child<pid>/" */
     uint64_t tail_seq, tail_pos; /* taken; the ring keeps them until the collector's files hold them */
     uint64_t kept_seq, kept_pos; /* from here on the ring still has what was taken */
     uint64_t kept_ns;
@@ -33,40 +40,59 @@ static filesink *of(tap_sink *sink)
     return (filesink *)sink;
 }
 
-static void lost(filesink *files, const tap_entry *entry, const tap_meta *meta, const tap_error *err)
+static void journal_add(filesink *files, const tap_entry *entry, tap_reason reason)
+{
+    tap_meta meta;
+    bool named = tap__meta_read(&meta, entry + 1, entry->meta_bytes) && meta.text[TAP_META_NAME];
+    char *name = named ? tap__strndup(meta.text[TAP_META_NAME], meta.len[TAP_META_NAME]) : NULL;
+    if (!name)
+        return; /* it stays unaccounted for, and is listed without its name */
+    tap__journal_add(files->journal, name, entry->step, reason, 1, entry->payload_bytes);
+    tap__free(name);
+    files->unsettled++;
+}
+
+/* Called before the ring gives up what the journal names. */
+static void journal_settle(filesink *files)
+{
+    if (!files->unsettled || tap__journal_sync(files->journal) != TAP_OK)
+        return;
+    files->accounted += files->unsettled;
+    files->unsettled = 0;
+}
+
+/* An entry is listed once. That it was is noted in the ring, for the writer after this one. */
+static void lost(filesink *files, tap_entry *entry, const tap_error *err)
 {
     atomic_fetch_add(&files->sink.ring->tally->lost, 1);
     tap__ring_report(files->sink.ring, err->message);
-    char who[64];
-    snprintf(who, sizeof who, "rank%d.writer%d", files->options.rank, files->options.pid);
-    if (!files->journal && tap__journal_create_beside(files->options.dir, who, &files->journal, NULL) != TAP_OK)
-        return;
-    char *name = tap__strndup(meta->text[TAP_META_NAME] ? meta->text[TAP_META_NAME] : "", meta->len[TAP_META_NAME]);
-    if (name)
-        tap__journal_add(files->journal, name, entry->step,
-                         err->status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR, 1,
-                         entry->payload_bytes);
-    tap__free(name);
+    entry->reserved[0] = LISTED;
+    journal_add(files, entry, err->status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR);
+    journal_settle(files);
 }
 
 /* The file of an entry that carries its bytes and was left to us. */
-static void write_file(filesink *files, const tap_entry *entry, const tap_meta *meta, const void *payload)
+static tap_status write_file(filesink *files, const tap_entry *entry, const tap_meta *meta, const void *payload,
+                             tap_error *err)
 {
-    tap_error err;
     char *file = tap__strndup(meta->text[TAP_META_FILE], meta->len[TAP_META_FILE]);
-    if (!file) {
-        tap_fail_nomem(&err);
-        lost(files, entry, meta, &err);
-        return;
+    tap_strbuf below = TAP_STRBUF_INIT;
+    tap__strbuf_printf(&below, "%s%s", files->below, file ? file : "");
+    if (!file || below.failed) {
+        tap__free(file);
+        tap__strbuf_free(&below);
+        return tap_fail_nomem(err);
     }
     tap_tensor tensor = {(void *)(uintptr_t)payload, (tap_dtype)entry->dtype, meta->ndim, meta->shape, NULL};
     int64_t bytes = tap_tensor_bytes(&tensor);
+    if (!files->collector) /* else it is there for readers when the collector's file says so */
+        tap__tally_file(files->sink.ring->tally, files->tail_seq, entry->time_ns, below.text);
     tap_status status = bytes < 0 || (uint64_t)bytes != entry->payload_bytes
-                            ? tap_fail(&err, TAP_E_CORRUPT, "%s: what was saved is damaged: the program wrote over it", file)
-                            : tap__layout_write_file(files->layout, files->options.dir, file, &tensor, &err);
-    if (status != TAP_OK)
-        lost(files, entry, meta, &err);
+                            ? tap_fail(err, TAP_E_CORRUPT, "%s: what was saved is damaged: the program wrote over it", file)
+                            : tap__layout_write_file(files->layout, files->options.dir, file, &tensor, err);
+    tap__strbuf_free(&below);
     tap__free(file);
+    return status;
 }
 
 /* Gives the space of everything taken back to the producers. */
@@ -75,22 +101,35 @@ static void release(filesink *files)
     files->kept_seq = files->tail_seq;
     files->kept_pos = files->tail_pos;
     files->kept_ns = tap__monotonic_ns();
+    tap__tally_account(files->sink.ring->tally, files->tail_seq, files->accounted);
     tap__ring_publish_tail(files->sink.ring, files->tail_seq, files->tail_pos);
 }
 
-/* force: at a step, a flush and the end; else the collector writes what is due. */
-static void collector_flush(filesink *files, uint64_t now_ns, bool force)
+/* force: at a step, a flush and the end; else the collector writes what is due. What could not be written stays in the
+ * ring: producers that find it full do not wait for a disk that is. */
+static bool collector_flush(filesink *files, uint64_t now_ns, bool force)
 {
     tap_error err;
     if (!files->collector)
-        return;
+        return true;
+    tap_ring_header *h = files->sink.ring->header;
     force = force || (files->tail_seq != files->kept_seq && now_ns - files->kept_ns > KEPT_NS);
     tap_status status = files->layout->collect_flush(files->collector, now_ns, force, &err);
     if (status != TAP_OK && !files->told)
         tap__ring_report(files->sink.ring, err.message);
-    files->told = files->told || status != TAP_OK;
-    if (force)
-        release(files); /* also after a failure: the collector keeps trying, and producers must not hang */
+    files->told = status != TAP_OK;
+    if (status == TAP_OK && !force && files->tail_seq != files->kept_seq &&
+        !files->layout->collect_waits(files->collector, NULL, 0))
+        release(files);
+    if (!force)
+        return true;
+    atomic_store(&h->degraded, status == TAP_OK             ? TAP_REASON_NONE
+                               : status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL
+                                                         : TAP_REASON_DISK_ERROR);
+    files->kept_ns = tap__monotonic_ns();
+    if (status == TAP_OK)
+        release(files);
+    return status == TAP_OK;
 }
 
 /* --------------------------------------------------------------------------------------------------------- the sink */
@@ -106,18 +145,21 @@ static void files_close(tap_sink *sink)
     tap__free(files);
 }
 
-/* A forked child writes to <run>/rank<R>/child<pid>; who waits for the run waits for it too. */
-static int hold_run(const tap_layout_options *options)
+/* Who waits for the run waits for its forked children too, and reads their journals with its own. */
+static tap_status run_begin(filesink *files, tap_error *err)
 {
-    char *run = tap__strdup(options->dir);
-    for (int up = 0; run && options->child && up < 2; up++) {
-        char *slash = strrchr(run, '/');
-        if (slash)
-            *slash = 0;
-    }
-    int hold = run ? tap__run_hold(run) : -1;
+    const tap_ring_config *c = &files->sink.ring->header->config;
+    char who[sizeof c->who + 16];
+    char *run = tap__run_of(files->options.dir, files->options.child);
+    if (!run)
+        return tap_fail_nomem(err);
+    files->hold = tap__run_hold(run);
+    snprintf(who, sizeof who, "%s.writer", c->who);
+    tap_status status = tap__journal_create_beside(run, who, &files->journal, err);
+    if (files->options.child)
+        snprintf(files->below, sizeof files->below, "rank%d/child%d/", files->options.rank, files->options.child);
     tap__free(run);
-    return hold;
+    return status;
 }
 
 static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
@@ -136,14 +178,16 @@ static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
     files->tail_pos = files->kept_pos = atomic_load(&h->tail_pos);
     files->kept_ns = tap__monotonic_ns();
     files->hold = -1;
-    tap_status status = TAP_OK;
-    if (layout->collect_open)
+    tap_tally_mark mark = tap__tally_marked(ring->tally);
+    files->accounted = mark.accounted;
+    files->counted_from = mark.seq;
+    tap_status status = run_begin(files, err);
+    if (status == TAP_OK && layout->collect_open)
         status = layout->collect_open(&files->options, &files->collector, err);
     if (status != TAP_OK) {
         files_close(&files->sink);
         return status;
     }
-    files->hold = hold_run(&files->options);
     *out = &files->sink;
     return TAP_OK;
 }
@@ -163,31 +207,41 @@ static void files_skip(tap_sink *sink, uint64_t seq_end, uint64_t pos_end)
 
 static void files_flush(tap_sink *sink)
 {
+    journal_settle(of(sink));
     collector_flush(of(sink), tap__monotonic_ns(), true);
+}
+
+/* To its file and to the collector. */
+static tap_status keep(filesink *files, const tap_entry *entry, const tap_meta *meta, tap_error *err)
+{
+    const void *payload = entry->payload_offset ? (const uint8_t *)entry + entry->payload_offset : NULL;
+    tap_status status = TAP_OK;
+    bool for_us = files->sink.ring->header->config.asynchronous && entry->reserved[0] != LISTED;
+    if (entry->type == TAP_ENTRY_DATA && payload && meta->text[TAP_META_FILE] && for_us)
+        status = write_file(files, entry, meta, payload, err);
+    if (files->collector) { /* also without its file: the statistics */
+        tap_status collected = files->layout->collect(files->collector, entry, payload, status == TAP_OK ? err : NULL);
+        status = status == TAP_OK ? collected : status;
+    }
+    return status;
 }
 
 static void files_take(tap_sink *sink, const tap_ring_desc *desc)
 {
     filesink *files = of(sink);
-    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(sink->ring, files->tail_pos);
+    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(sink->ring, files->tail_pos);
     tap_meta meta;
+    tap_error err;
     bool sane = entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->length == desc->bytes &&
                 sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
                 entry->payload_offset <= desc->bytes && entry->payload_bytes <= desc->bytes - entry->payload_offset &&
                 tap__meta_read(&meta, entry + 1, entry->meta_bytes);
-    if (sane) {
-        const void *payload = entry->payload_offset ? (const uint8_t *)entry + entry->payload_offset : NULL;
-        if (entry->type == TAP_ENTRY_DATA && payload && meta.text[TAP_META_FILE] &&
-            sink->ring->header->config.asynchronous)
-            write_file(files, entry, &meta, payload);
-        tap_error err;
-        if (files->collector && files->layout->collect(files->collector, entry, payload, &err) != TAP_OK)
-            lost(files, entry, &meta, &err);
-    }
-    if (!sane) {
-        atomic_fetch_add(&sink->ring->tally->lost, 1);
+    if (!sane)
         tap__ring_report(sink->ring, tap_text("a value is lost: the program wrote over the ring"));
-    }
+    else if (keep(files, entry, &meta, &err) != TAP_OK && entry->reserved[0] != LISTED)
+        lost(files, entry, &err);
+    else if (files->tail_seq >= files->counted_from)
+        files->accounted += entry->type == TAP_ENTRY_LOST ? 0 : tap__entry_accounts(entry); /* the program's journal lists it */
     bool step = sane && entry->type == TAP_ENTRY_STEP;
     files_skip(sink, files->tail_seq + 1, files->tail_pos + desc->bytes);
     if (step)
@@ -207,8 +261,12 @@ static void files_publish(tap_sink *sink)
     filesink *files = of(sink);
     const tap_ring *ring = sink->ring;
     atomic_fetch_add_explicit(&ring->header->progress, 1, memory_order_relaxed);
+    journal_settle(files);
+    bool again = !atomic_load(&ring->header->degraded) || tap__monotonic_ns() - files->kept_ns > KEPT_NS;
     if (!files->collector)
         release(files);
+    else if (!again)
+        return; /* a full disk was tried a moment ago */
     else if (files->tail_pos - files->kept_pos > ring->mask / 4 ||
              files->tail_seq - files->kept_seq > ring->desc_mask / 4)
         files_flush(sink);
@@ -219,11 +277,58 @@ static void files_idle(tap_sink *sink, uint64_t now_ns)
     collector_flush(of(sink), now_ns, false);
 }
 
+/* What the collector took and could not write is still in the ring: it is named. */
+static void list_kept(filesink *files)
+{
+    const tap_ring *ring = files->sink.ring;
+    for (uint64_t seq = files->kept_seq; seq < files->tail_seq; seq++) {
+        const tap_ring_desc *desc = tap__ring_desc(ring, seq);
+        const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(ring, desc->pos);
+        bool save = tap__ring_is(desc, seq, TAP_RING_COMMITTED) && desc->pos - files->kept_pos <= ring->mask &&
+                    entry->magic == TAP_ENTRY_MAGIC && sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
+                    tap__entry_accounts(entry) && entry->reserved[0] != LISTED;
+        bool told = entry->state == TAP_RECORD_STATS_ONLY; /* the program has listed it: its bytes found no room */
+        if (!save || told || !files->layout->collect_waits(files->collector, &entry->step, seq))
+            continue;
+        atomic_fetch_add(&ring->tally->lost, 1);
+        files->accounted--; /* until the journal's file says it */
+        journal_add(files, entry, (tap_reason)atomic_load(&ring->header->degraded));
+    }
+    journal_settle(files);
+}
+
+/* A program that is there ends its journal itself. */
+static void end_for_the_dead(const filesink *files)
+{
+    const tap_ring *ring = files->sink.ring;
+    const tap_ring_config *c = &ring->header->config;
+    if (c->pid == (int32_t)getpid() || tap__ring_is_locked(ring, TAP_RING_PRODUCER))
+        return;
+    char *run = tap__run_of(files->options.dir, files->options.child);
+    tap_journal *journal = NULL;
+    if (run && tap__journal_create_beside(run, c->who, &journal, NULL) == TAP_OK &&
+        tap__journal_end(journal) == TAP_OK)
+        tap__tally_remove(c->tally);
+    tap__journal_close(journal);
+    tap__free(run);
+}
+
 static void files_finish(tap_sink *sink, const char *ended)
 {
-    (void)ended; /* other tools' files do not say */
-    files_flush(sink);
-    release(of(sink));
+    filesink *files = of(sink);
+    tap_tally *tally = sink->ring->tally;
+    journal_settle(files);
+    if (!collector_flush(files, tap__monotonic_ns(), true))
+        list_kept(files);
+    release(files);
+    uint64_t missing = tap__tally_missing(tally, files->unsettled);
+    if (missing)
+        tap__journal_add(files->journal, "", -1, strcmp(ended, "closed") == 0 ? TAP_REASON_NO_WRITER : TAP_REASON_KILLED,
+                         missing, 0);
+    if (tap__journal_sync(files->journal) != TAP_OK)
+        return; /* the tally still says it */
+    atomic_fetch_add(&tally->named, missing);
+    end_for_the_dead(files);
 }
 
 const tap_sink_type tap__files_sink = {

@@ -2,12 +2,26 @@
 #include "record/layouts/hold.h"
 
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+
+/* A forked child writes to <run>/rank<R>/child<pid>. */
+char *tap__run_of(const char *dir, bool child)
+{
+    char *run = tap__strdup(dir);
+    for (int up = 0; run && child && up < 2; up++) {
+        char *slash = strrchr(run, '/');
+        if (slash)
+            *slash = 0;
+    }
+    return run;
+}
 
 int tap__run_hold(const char *dir)
 {

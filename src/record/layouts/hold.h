@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+/* The directory of the recording that dir, a forked child's own when `child`, belongs to; tap__free by the caller. */
+char *tap__run_of(const char *dir, bool child);
 /* Makes dir where there is none. Returns what close() lets go, or -1. */
 int tap__run_hold(const char *dir);
 bool tap__run_is_held(const char *dir);

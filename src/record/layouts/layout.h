@@ -78,6 +78,8 @@ typedef struct tap_layout {
     tap_status (*collect)(tap_collector *collector, const tap_entry *entry, const void *payload, tap_error *err);
     /* Writes what is due: now_ns is monotonic; force at step, flush and close. */
     tap_status (*collect_flush)(tap_collector *collector, uint64_t now_ns, bool force, tap_error *err);
+    /* Is what the entry of number seq brought to *step in no file yet? step NULL: is anything? */
+    bool (*collect_waits)(const tap_collector *collector, const int64_t *step, uint64_t seq);
     void (*collect_close)(tap_collector *collector);
 
     /* Does path look like a recording of this layout? */

@@ -36,6 +36,7 @@ typedef struct step_file {
     uint64_t order;     /* of the newest change, see tap_node.order */
     bool ended, dirty;
     uint64_t rewrites;
+    uint64_t written;   /* entries before this number are in the file */
     uint64_t next_ns;   /* not written again before this */
     uint64_t waiting;   /* gradients announced and not there */
     size_t bytes;       /* of memory, roughly */
@@ -65,6 +66,7 @@ struct tap_collector {
     pending pending[PENDING_MAX];
     size_t pending_count;
     size_t bytes;
+    uint64_t next_seq;  /* of the newest entry, + 1 */
     tap_strbuf scratch;
 };
 
@@ -414,6 +416,7 @@ static tap_status step_write(tap_collector *collector, step_file *file, uint64_t
     }
     TAP_TRY(tap__file_commit(&to, err));
     file->dirty = false;
+    file->written = collector->next_seq;
     file->rewrites++;
     if (settled && file->bytes > RETIRE_BYTES)
         retire(collector, file, settled, settled_end);
@@ -644,6 +647,7 @@ static void collect_step(tap_collector *collector, int64_t step)
 
 tap_status tap__msprobe_collect(tap_collector *collector, const tap_entry *entry, const void *payload, tap_error *err)
 {
+    collector->next_seq = entry->seq + 1;
     switch ((tap_entry_type)entry->type) {
     case TAP_ENTRY_DATA:
         return collect_data(collector, entry, payload, err);
@@ -658,6 +662,16 @@ tap_status tap__msprobe_collect(tap_collector *collector, const tap_entry *entry
     default:
         return TAP_OK;
     }
+}
+
+bool tap__msprobe_collect_waits(const tap_collector *collector, const int64_t *step, uint64_t seq)
+{
+    bool waits = false;
+    for (size_t i = 0; i < collector->count && !waits; i++) {
+        const step_file *file = &collector->steps[i];
+        waits = file->dirty && (!step || (file->step == *step && seq >= file->written));
+    }
+    return waits;
 }
 
 void tap__msprobe_collect_close(tap_collector *collector)

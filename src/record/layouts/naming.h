@@ -92,6 +92,7 @@ tap_status tap__msprobe_collect_open(const tap_layout_options *options, tap_coll
 tap_status tap__msprobe_modules_open(const tap_layout_options *options, tap_collector **out, tap_error *err);
 tap_status tap__msprobe_collect(tap_collector *collector, const tap_entry *entry, const void *payload, tap_error *err);
 tap_status tap__msprobe_collect_flush(tap_collector *collector, uint64_t now_ns, bool force, tap_error *err);
+bool tap__msprobe_collect_waits(const tap_collector *collector, const int64_t *step, uint64_t seq);
 void tap__msprobe_collect_close(tap_collector *collector);
 
 bool tap__torch_npu_detect(const char *path);

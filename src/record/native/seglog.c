@@ -322,7 +322,7 @@ static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason
     if (name)
         log->journaled += saves;
     atomic_fetch_add(&log->sink.ring->tally->lost, value ? saves : 0);
-    if (name && value)
+    if (name && value && saves)
         tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
     if (name && entry->type == TAP_ENTRY_LOST)
         tap__journal_add(log->journal, name, entry->step, (tap_reason)entry->reason, entry->count, entry->ref);

@@ -6,6 +6,7 @@
 #include "record/native/index.h"
 #include "record/native/scan.h"
 #include "record/drain/writer.h"
+#include "record/ring/journal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -181,5 +182,8 @@ tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
         }
     }
     tap__attempt_list_free(&list);
+    tap_error own;
+    if (first == TAP_OK && (first = tap__journal_recover_beside(dir, &own)) != TAP_OK && err)
+        *err = own;
     return first;
 }

@@ -92,8 +92,16 @@ static void on_journal(void *user, const char *name, int64_t step, tap_reason re
 {
     tap_verifier *v = user;
     (void)bytes;
-    tap__verify_report(v, (tap_problem){.kind = TAP_PROBLEM_DROPPED, .step = step, .name = name, .count = count,
-                                        .reason = tap__reason_text(reason)});
+    bool killed = !*name && reason == TAP_REASON_KILLED;
+    if (!*name)
+        v->result.not_named += count;
+    tap__verify_report(v, (tap_problem){.kind = killed ? TAP_PROBLEM_UNFINISHED : TAP_PROBLEM_DROPPED, .step = step,
+                                        .name = name, .count = count,
+                                        .reason = !killed ? tap__reason_text(reason)
+                                                  : count ? tap_text("the program and its writer were killed before these "
+                                                                     "were written")
+                                                          : tap_text("the program and its writer were killed: how many "
+                                                                     "saves are missing is not known")});
 }
 
 static bool is_there(const tap_run *run, const char *file)
@@ -154,5 +162,5 @@ tap_status tap__verify_files(tap_verifier *v)
         status = check_rows(&self);
     tap__strmap_free(&self.gone);
     v->rank = 0;
-    return status == TAP_OK ? tap__journal_read_beside(v->run->dir, on_journal, v, v->err) : status;
+    return status == TAP_OK ? tap__journal_read_beside(v->run->dir, on_journal, v, &v->rank, v->err) : status;
 }

@@ -12,7 +12,10 @@
 #include <fcntl.h>
 #include <json-c/json.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -21,7 +24,8 @@ enum {
     MORE_ROOM = 128,   /* kept for the {"more"} line */
     LINE_ROOM = 160,   /* numbers and keys of a line */
     NAME_MAX_BYTES = 512,
-    WRITE_EVERY_NS = 20000000
+    WRITE_EVERY_NS = 20000000,
+    TRIES = 20
 };
 
 /* The file's name below .tensortap/<who>. */
@@ -44,13 +48,25 @@ struct tap_journal {
     uint64_t more, more_bytes;
     bool dirty;
     uint64_t written_ns;
+    char tally[TAP_TALLY_NAME]; /* while nobody has ended the recording: who knows what is missing */
+    bool unknown;               /* how many more are missing is not known */
+    bool beside;
 };
 
+static void journal_load(const char *path, tap_journal *journal);
+
+/* What is there keeps its place and its bytes: on a full disk it could not be had again. */
 static tap_status reserve(tap_journal *journal, tap_error *err)
 {
-    journal->fd = open(journal->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, TAP_FILE_MODE);
+    struct stat st;
+    journal->fd = open(journal->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, TAP_FILE_MODE);
     if (journal->fd < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot create %s", journal->path);
+        return tap_fail_errno(err, errno == ENOENT ? TAP_E_NOTFOUND : TAP_E_IO, "cannot create %s", journal->path);
+    if (fstat(journal->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return tap_fail(err, TAP_E_IO, "cannot create %s: something else is there", journal->path);
+    flock(journal->fd, LOCK_EX | LOCK_NB); /* somebody works on it */
+    if (st.st_size == TAP_JOURNAL_BYTES)
+        return TAP_OK;
     char *blanks = tap__alloc(TAP_JOURNAL_BYTES);
     if (!blanks)
         return tap_fail_nomem(err);
@@ -72,12 +88,27 @@ static void forget(tap_journal *journal)
     journal->room = HALF - HEAD - MORE_ROOM;
 }
 
+/* .tensortap/<who> and .tensortap, unless something is in them. */
+static void remove_parents(char *path)
+{
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            return;
+        *slash = 0;
+        if (rmdir(path) != 0)
+            return;
+    }
+}
+
 static void journal_free(tap_journal *journal, bool remove)
 {
     if (journal->fd >= 0)
         close(journal->fd);
     if (remove && journal->path)
         unlink(journal->path);
+    if (remove && journal->path && journal->beside)
+        remove_parents(journal->path);
     forget(journal);
     tap__free(journal->items);
     tap__free(journal->path);
@@ -88,7 +119,7 @@ static void journal_free(tap_journal *journal, bool remove)
 static void inherit(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
 {
     tap_journal *journal = user;
-    journal->written_ns = tap__monotonic_ns(); /* in memory only: there is no file yet */
+    journal->written_ns = tap__monotonic_ns(); /* in memory only: the file says it */
     tap__journal_add(journal, name, step, reason, count, bytes);
 }
 
@@ -101,7 +132,7 @@ tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *e
     journal->fd = -1;
     forget(journal);
     journal->path = tap__strdup(path);
-    tap__journal_read(path, inherit, journal, NULL);
+    journal_load(path, journal);
     tap_status status = journal->path ? reserve(journal, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         tap__journal_sync(journal);
@@ -133,6 +164,24 @@ static void line_write(tap_strbuf *out, const loss *item)
     tap__strbuf_char(out, '\n');
 }
 
+/* The line that says what became of the recording, where it has no end yet or never had one. */
+static void state_write(tap_strbuf *out, const tap_journal *journal)
+{
+    if (!journal->tally[0] && !journal->unknown)
+        return;
+    tap_json json;
+    tap__json_begin(&json, out, -1);
+    tap__json_open(&json, '{');
+    if (journal->tally[0]) {
+        tap__json_key(&json, "tally");
+        tap__json_str(&json, journal->tally);
+    }
+    tap__json_key(&json, "unknown");
+    tap__json_bool(&json, journal->unknown);
+    tap__json_close(&json, '}');
+    tap__strbuf_char(out, '\n');
+}
+
 tap_status tap__journal_sync(tap_journal *journal)
 {
     if (!journal->dirty)
@@ -140,6 +189,7 @@ tap_status tap__journal_sync(tap_journal *journal)
     tap_strbuf text = TAP_STRBUF_INIT;
     for (int i = 0; i < HEAD; i++)
         tap__strbuf_char(&text, ' ');
+    state_write(&text, journal);
     for (size_t i = 0; i < journal->count; i++)
         line_write(&text, &journal->items[i]);
     if (journal->more)
@@ -229,12 +279,26 @@ tap_status tap__journal_clear(tap_journal *journal)
     return tap__journal_sync(journal);
 }
 
+tap_status tap__journal_begin(tap_journal *journal, const char *tally)
+{
+    snprintf(journal->tally, sizeof journal->tally, "%s", *tally ? tally : "none");
+    journal->dirty = true;
+    return tap__journal_sync(journal);
+}
+
+tap_status tap__journal_end(tap_journal *journal)
+{
+    journal->tally[0] = 0;
+    journal->dirty = true;
+    return tap__journal_sync(journal);
+}
+
 void tap__journal_close(tap_journal *journal)
 {
     if (!journal)
         return;
     tap__journal_sync(journal);
-    journal_free(journal, !journal->count && !journal->more);
+    journal_free(journal, !journal->count && !journal->more && !journal->tally[0] && !journal->unknown);
 }
 
 /* -------------------------------------------------------------------------------------------------------- reading */
@@ -267,10 +331,33 @@ static uint64_t number_of(struct json_object *object, const char *key, int64_t *
     return json_object_get_uint64(value);
 }
 
-static void line_read(const char *line, tap_journal_fn each, void *user)
+typedef struct reading {
+    tap_journal_fn each;
+    void *user;
+    uint64_t turn;                /* of the half that counts, + 1 */
+    char tally[TAP_TALLY_NAME];
+    bool unknown;
+} reading;
+
+static bool state_read(struct json_object *object, reading *r)
+{
+    struct json_object *tally, *unknown;
+    if (!json_object_object_get_ex(object, "unknown", &unknown))
+        return false;
+    if (json_object_object_get_ex(object, "tally", &tally))
+        snprintf(r->tally, sizeof r->tally, "%s", json_object_get_string(tally));
+    r->unknown = json_object_get_boolean(unknown);
+    return true;
+}
+
+static void line_read(const char *line, reading *r)
 {
     struct json_object *object = json_tokener_parse(line), *name;
     if (!json_object_is_type(object, json_type_object)) {
+        json_object_put(object);
+        return;
+    }
+    if (state_read(object, r)) {
         json_object_put(object);
         return;
     }
@@ -279,13 +366,13 @@ static void line_read(const char *line, tap_journal_fn each, void *user)
     number_of(object, "reason", &reason);
     uint64_t bytes = number_of(object, "bytes", &unused);
     if (json_object_object_get_ex(object, "name", &name))
-        each(user, json_object_get_string(name), step, (tap_reason)reason, number_of(object, "count", &unused), bytes);
+        r->each(r->user, json_object_get_string(name), step, (tap_reason)reason, number_of(object, "count", &unused), bytes);
     else
-        each(user, "", -1, TAP_REASON_DISK_FULL, number_of(object, "more", &unused), bytes);
+        r->each(r->user, "", -1, TAP_REASON_DISK_FULL, number_of(object, "more", &unused), bytes);
     json_object_put(object);
 }
 
-static tap_status lines_read(const char *path, char *text, size_t len, tap_journal_fn each, void *user, tap_error *err)
+static tap_status lines_read(const char *path, char *text, size_t len, reading *r, tap_error *err)
 {
     const char *best = NULL, *lines;
     size_t best_len = 0, lines_len;
@@ -301,45 +388,77 @@ static tap_status lines_read(const char *path, char *text, size_t len, tap_journ
     bool blank = strspn(text, " ") == len;
     if (!best)
         return blank ? TAP_OK : tap_fail(err, TAP_E_CORRUPT, "%s is damaged: what was lost cannot be told", path);
+    r->turn = best_turn + 1;
     char *line = text + (best - text), *end = line + best_len;
     while (line < end) {
         char *newline = memchr(line, '\n', (size_t)(end - line));
         if (!newline)
             break;
         *newline = 0;
-        line_read(line, each, user);
+        line_read(line, r);
         line = newline + 1;
     }
     return TAP_OK;
 }
 
-tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err)
+static tap_status file_read(const char *path, reading *r, tap_error *err)
 {
     char *text = NULL;
     size_t len = 0;
     tap_status status = tap__file_get(path, TAP_JOURNAL_BYTES, &text, &len, err);
     if (status == TAP_OK)
-        status = lines_read(path, text, len, each, user, err);
+        status = lines_read(path, text, len, r, err);
     else if (status == TAP_E_NOTFOUND)
         status = TAP_OK;
     tap__free(text);
     return status;
 }
 
+tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err)
+{
+    reading r = {.each = each, .user = user};
+    return file_read(path, &r, err);
+}
+
+static void journal_load(const char *path, tap_journal *journal)
+{
+    reading r = {.each = inherit, .user = journal};
+    file_read(path, &r, NULL);
+    journal->turn = r.turn;
+    journal->unknown = r.unknown;
+    memcpy(journal->tally, r.tally, sizeof r.tally);
+    journal->written_ns = 0;
+    journal->dirty = false;
+}
+
 /* ------------------------------------------------------------------------------------- beside other people's layouts */
 
-/* <dir>/.tensortap/<who>: there only when something was lost, so that a layout's own files stay as they are. */
+static char *beside_path(const char *dir, const char *who, const char *name)
+{
+    tap_strbuf path = TAP_STRBUF_INIT;
+    tap__strbuf_printf(&path, "%s/.tensortap%s%s%s%s", dir, who ? "/" : "", who ? who : "", name ? "/" : "",
+                       name ? name : "");
+    char *text = path.failed ? NULL : tap__strdup(path.text);
+    tap__strbuf_free(&path);
+    return text;
+}
+
+/* <dir>/.tensortap/<who>: gone when nothing was lost, so that a layout's own files stay as they are. Another recorder that
+ * ends may remove .tensortap between our two steps. */
 tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err)
 {
     *out = NULL;
-    tap_strbuf path = TAP_STRBUF_INIT;
-    tap__strbuf_printf(&path, "%s/.tensortap/%s", dir, who);
-    tap_status status = path.failed ? tap_fail_nomem(err) : tap__make_dirs(path.text, err);
-    char *file = status == TAP_OK ? tap__path_join(path.text, BESIDE) : NULL;
-    if (status == TAP_OK)
-        status = file ? tap__journal_create(file, out, err) : tap_fail_nomem(err);
+    char *path = beside_path(dir, who, NULL), *file = beside_path(dir, who, BESIDE);
+    tap_status status = path && file ? TAP_E_NOTFOUND : tap_fail_nomem(err);
+    for (int i = 0; i < TRIES && status == TAP_E_NOTFOUND; i++) {
+        status = tap__make_dirs(path, err);
+        if (status == TAP_OK)
+            status = tap__journal_create(file, out, err);
+    }
+    if (*out)
+        (*out)->beside = true;
     tap__free(file);
-    tap__strbuf_free(&path);
+    tap__free(path);
     return status;
 }
 
@@ -351,9 +470,38 @@ bool tap__journal_is_beside(const char *dir)
     return yes;
 }
 
-tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err)
+static bool is_locked(const char *path)
 {
-    char *base = tap__path_join(dir, ".tensortap");
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return locked;
+}
+
+/* What a program and its writer took with them, neither of whom is there any more. */
+static void missing(const char *dir, const reading *r, tap_journal_fn each, void *user)
+{
+    tap_tally tally;
+    if (r->unknown)
+        each(user, "", -1, TAP_REASON_KILLED, 0, 0);
+    if (!r->tally[0])
+        return;
+    if (!tap__tally_read(r->tally, &tally)) {
+        if (!r->unknown)
+            each(user, "", -1, TAP_REASON_KILLED, 0, 0);
+        return;
+    }
+    uint64_t count = tap__tally_missing(&tally, tap__tally_finished(&tally, dir));
+    if (count)
+        each(user, "", -1, TAP_REASON_KILLED, count, 0);
+}
+
+/* Calls fn for every <dir>/.tensortap/<who>/attempt0.lost. */
+typedef tap_status (*file_fn)(void *user, const char *file, const char *who, tap_error *err);
+static tap_status each_beside(const char *dir, file_fn fn, void *user, tap_error *err)
+{
+    char *base = beside_path(dir, NULL, NULL);
     if (!base)
         return tap_fail_nomem(err);
     DIR *list = opendir(base);
@@ -361,13 +509,90 @@ tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *
     for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
         if (item->d_name[0] == '.')
             continue;
-        char *one = tap__path_join(base, item->d_name), *file = one ? tap__path_join(one, BESIDE) : NULL;
-        status = file ? tap__journal_read(file, each, user, err) : tap_fail_nomem(err);
+        char *file = beside_path(dir, item->d_name, BESIDE);
+        status = file ? fn(user, file, item->d_name, err) : tap_fail_nomem(err);
         tap__free(file);
-        tap__free(one);
     }
     if (list)
         closedir(list);
     tap__free(base);
     return status;
+}
+
+typedef struct beside {
+    const char *dir;
+    tap_journal_fn each;
+    void *user;
+    int32_t *rank;
+} beside;
+
+/* Does somebody work on it? A lock on the file may be one that a forked child inherited; that of the tally never is. */
+static bool in_use(const char *file, const char *tally)
+{
+    tap_tally page;
+    return *tally && tap__tally_read(tally, &page) ? tap__tally_in_use(tally) : is_locked(file);
+}
+
+static tap_status read_one(void *user, const char *file, const char *who, tap_error *err)
+{
+    const beside *b = user;
+    reading r = {.each = b->each, .user = b->user};
+    if (b->rank)
+        *b->rank = strncmp(who, "rank", 4) == 0 ? (int32_t)strtol(who + 4, NULL, 10) : 0;
+    TAP_TRY(file_read(file, &r, err));
+    if (in_use(file, r.tally))
+        r.tally[0] = 0;
+    missing(b->dir, &r, b->each, b->user);
+    return TAP_OK;
+}
+
+tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err)
+{
+    return each_beside(dir, read_one, &(beside){dir, each, user, rank}, err);
+}
+
+static void ignore(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
+{
+    (void)user, (void)name, (void)step, (void)reason, (void)count, (void)bytes;
+}
+
+static void settle(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
+{
+    tap_journal *journal = user;
+    if (count)
+        tap__journal_add(journal, name, step, reason, count, bytes);
+    else
+        journal->unknown = true;
+}
+
+static tap_status recover_one(void *user, const char *file, const char *who, tap_error *err)
+{
+    const char *dir = user;
+    tap_journal *journal;
+    (void)who;
+    reading r = {.each = ignore};
+    if (access(file, F_OK) != 0)
+        return TAP_OK;
+    TAP_TRY(file_read(file, &r, err));
+    if (in_use(file, r.tally))
+        return TAP_OK;
+    TAP_TRY(tap__journal_create(file, &journal, err));
+    journal->beside = true;
+    r.unknown = false;
+    tap_status status = TAP_OK;
+    if (r.tally[0]) {
+        missing(dir, &r, settle, journal);
+        status = tap__journal_end(journal);
+        if (status == TAP_OK)
+            tap__tally_remove(r.tally);
+        else
+            tap_fail_errno(err, status, "cannot write %s", file);
+    }
+    tap__journal_close(journal);
+    return status;
+}
+
+tap_status tap__journal_recover_beside(const char *dir, tap_error *err)
+{
+    return each_beside(dir, recover_one, (void *)(uintptr_t)dir, err);
 }

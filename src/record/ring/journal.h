@@ -4,6 +4,7 @@
 #define TAP_RECORD_JOURNAL_H
 
 #include "record/ring/entry.h"
+#include "record/ring/tally.h"
 
 /* The file names what could not be recorded because the disk took nothing more. Its 64 KiB are taken when the
  * attempt starts and only overwritten after that. Two halves of 32 KiB are written in turn, so that one is always
@@ -31,10 +32,18 @@ typedef void (*tap_journal_fn)(void *user, const char *name, int64_t step, tap_r
 /* No file, or nothing in it: TAP_OK without a call. */
 tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err);
 
-/* The same for the layouts of other tools: <dir>/.tensortap/<who>/attempt0.lost, made when something is lost and not
- * before. */
+/* The recording has begun, its saves are counted in that tally ("": in none): until tap__journal_end was called, which a
+ * program and a writer that are both killed never do, what the tally misses is lost. */
+tap_status tap__journal_begin(tap_journal *journal, const char *tally);
+tap_status tap__journal_end(tap_journal *journal);
+
+/* The same for the layouts of other tools: <dir>/.tensortap/<who>/attempt0.lost. who begins with "rank<R>". */
 tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err);
 bool tap__journal_is_beside(const char *dir);
-tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, tap_error *err);
+/* *rank, where it is not NULL, is set before each call. What is missing without a name has reason KILLED; count 0: it is
+ * not known how many. */
+tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err);
+/* Writes what is missing into journals whose recording nobody will end, and removes those that say nothing. */
+tap_status tap__journal_recover_beside(const char *dir, tap_error *err);
 
 #endif

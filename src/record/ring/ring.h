@@ -67,6 +67,7 @@ typedef struct tap_ring_config {
     char framework[32];
     int32_t rank, attempt, child, world_size, device_index;
     int32_t pid;             /* of the producer */
+    char who[64];            /* layouts of other tools: the journals' directory in .tensortap */
     char tally[TAP_TALLY_NAME]; /* the page that the counts are in; "": in the header */
     uint64_t pid_start;      /* its start time, so that a reused pid is not taken for it */
     uint8_t distributed, checksum, asynchronous, file_ring, several_nodes;

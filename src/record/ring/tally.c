@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "tensortap-"
@@ -36,9 +37,13 @@ static int tally_open(const char *name, int flags)
 void tap__tally_name(char *name)
 {
     uint64_t number;
-    name[0] = 0;
-    if (getrandom(&number, sizeof number, GRND_NONBLOCK) == (ssize_t)sizeof number)
-        snprintf(name, TAP_TALLY_NAME, PREFIX "%016llx", (unsigned long long)number);
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number) {
+        struct timespec now; /* the machine has just started: whoever is second gets no page */
+        clock_gettime(CLOCK_REALTIME, &now);
+        uint64_t mixed[] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid()};
+        number = tap_hash_bytes(mixed, sizeof mixed);
+    }
+    snprintf(name, TAP_TALLY_NAME, PREFIX "%016llx", (unsigned long long)number);
 }
 
 static tap_tally *map(int fd, int flags)
@@ -114,7 +119,36 @@ uint64_t tap__tally_missing(const tap_tally *tally, uint64_t more)
     return asked > accounted ? asked - accounted : 0;
 }
 
+void tap__tally_file(tap_tally *tally, uint64_t seq, uint64_t saved_ns, const char *file)
+{
+    atomic_store_explicit(&tally->file_seq, 0, memory_order_release);
+    if (strlen(file) >= sizeof tally->file)
+        return;
+    tally->file_ns = saved_ns;
+    snprintf(tally->file, sizeof tally->file, "%s", file);
+    atomic_store_explicit(&tally->file_seq, seq + 1, memory_order_release);
+}
+
 /* ------------------------------------------------------------------------------------------------------- afterwards */
+
+/* One of that name may lie there from before: it is older. File systems take the time from a clock that ticks. */
+uint64_t tap__tally_finished(const tap_tally *tally, const char *dir)
+{
+    enum { TICK_NS = 20000000 };
+    uint64_t seq = atomic_load(&tally->file_seq);
+    char file[sizeof tally->file];
+    memcpy(file, tally->file, sizeof file);
+    file[sizeof file - 1] = 0;
+    if (!seq || seq - 1 < tap__tally_marked(tally).seq)
+        return 0;
+    int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct stat st;
+    bool there = at >= 0 && fstatat(at, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+                 (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec + TICK_NS >= tally->file_ns;
+    if (at >= 0)
+        close(at);
+    return there;
+}
 
 bool tap__tally_read(const char *name, tap_tally *out)
 {

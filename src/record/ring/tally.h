@@ -28,6 +28,9 @@ typedef struct tap_tally {
     _Alignas(64) _Atomic uint64_t lost;          /* by the writer: in `saved` too, or only their bytes */
     _Atomic uint32_t mark_valid;                 /* which of the two */
     tap_tally_mark mark[2];
+    _Atomic uint64_t file_seq;                   /* the entry whose file the writer is putting in place, + 1; 0: none */
+    uint64_t file_ns;                            /* when it was saved */
+    char file[1024];                             /* relative to the recording */
 } tap_tally;
 _Static_assert(sizeof(tap_tally) <= TAP_TALLY_BYTES, "a tally is one page");
 
@@ -43,6 +46,10 @@ void tap__tally_unmap(tap_tally *tally);
 
 /* The writer's side. */
 void tap__tally_account(tap_tally *tally, uint64_t seq, uint64_t accounted);
+/* From here on the writer puts the entry's file in place. */
+void tap__tally_file(tap_tally *tally, uint64_t seq, uint64_t saved_ns, const char *file);
+/* How many files below dir are in place that no mark knows of: 0 or 1. */
+uint64_t tap__tally_finished(const tap_tally *tally, const char *dir);
 /* Saves that returned and are in no file, given that the newest mark holds `more` too little. */
 uint64_t tap__tally_missing(const tap_tally *tally, uint64_t more);
 

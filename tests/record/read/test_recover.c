@@ -24,6 +24,13 @@ static const struct kind {
 } KINDS[] = {
     {"native", false, TAP_RING_MEMORY},
     {"native", false, TAP_RING_FILE},
+    {"msprobe", false, TAP_RING_MEMORY},
+    {"msprobe", true, TAP_RING_MEMORY},
+    {"msprobe_modules", true, TAP_RING_MEMORY},
+    {"torchair", true, TAP_RING_MEMORY},
+    {"mindspore", true, TAP_RING_MEMORY},
+    {"torch_npu", true, TAP_RING_MEMORY},
+    {"troubleshooter", true, TAP_RING_MEMORY},
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof KINDS[0] };
 
