@@ -101,3 +101,19 @@ def test_rows_that_were_removed_from_the_index(tmp_path: pathlib.Path, where: st
     assert listed(tmp_path / "a") == []
     with tap.open(tmp_path / "a") as run:
         assert len(list(run)) == 40
+
+
+@pytest.mark.parametrize("name", ["run.json", "rank0/attempt0.json", "rank0/attempt0.sqlite"])
+def test_a_file_that_is_cut_or_gone_takes_no_value_with_it(tmp_path: pathlib.Path, name: str) -> None:
+    record(tmp_path / "a", count=20)
+    file = tmp_path / "a" / name
+    whole = file.read_bytes()
+    for size in [*range(0, len(whole) - 1, max(1, len(whole) // 50)), None]:
+        if size is None:
+            file.unlink()
+        else:
+            file.write_bytes(whole[:size])
+        with tap.open(tmp_path / "a") as run:
+            assert [(r.name, r.numpy().tolist()) for r in run] == [(f"x{i}", [i, i + 1, i + 2, i + 3]) for i in range(20)], size
+        problems = tap.verify(tmp_path / "a").problems
+        assert [p.file for p in problems] == ([name] if name.endswith(".json") else []), size

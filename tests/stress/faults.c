@@ -100,7 +100,10 @@ static int file_count;
 static int collect(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)at;
+    /* a ring is memory of the program: whoever cuts it under a running program kills that */
+    const char *dot = strrchr(path, '.');
     if (type == FTW_F && st->st_size > 0 && file_count < FILES_MAX && !strstr(path, "/ballast") &&
+        !(dot && strcmp(dot, ".ring") == 0) &&
         (files[file_count] = strdup(path)))
         file_count++;
     return 0;

@@ -24,10 +24,8 @@ static const struct known {
     int layout, asynchronous, fault, kind;
     const char *what;
 } KNOWN[] = {
-    {NATIVE, ANY, FAULT_TRUNCATE, ANY, "native: a description that was cut"},
     {ANY, ANY, FAULT_REMOVE, FIND_NOT_TOLD, "a removed directory is not noticed"},
     {ANY, ANY, FAULT_RENAME, ANY, "a renamed directory is not noticed"},
-    {OTHERS, ANY, FAULT_TRUNCATE, FIND_SILENT, "layouts of files: a file that was cut is not noticed"},
 };
 enum { KNOWN_COUNT = sizeof KNOWN / sizeof KNOWN[0] };
 static uint64_t known_hits[KNOWN_COUNT];

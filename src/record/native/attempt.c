@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "base/newfile.h"
 #include "base/status.h"
@@ -289,8 +290,16 @@ tap_status tap__run_check(const char *dir, tap_error *err)
     tap_status status = tap__file_get(path, JSON_MAX, &text, &len, err);
     if (status == TAP_OK) {
         struct json_object *layout, *root = object_parse(text, len);
-        if (!root || !json_object_object_get_ex(root, "layout", &layout) ||
-            !json_object_is_type(layout, json_type_string) || strcmp(json_object_get_string(layout), "native") != 0)
+        tap_json_reader reader;
+        const char *whole;
+        size_t whole_len;
+        tap__json_read_begin(&reader, text, len, 8);
+        if (!root && !(tap__json_skip(&reader, &whole, &whole_len) && tap__json_end(&reader)))
+            status = tap_fail(err, TAP_E_CORRUPT, "%s is damaged; what was recorded can still be read, a new recording "
+                                                  "needs another directory", path);
+        else if (!root || !json_object_object_get_ex(root, "layout", &layout) ||
+                 !json_object_is_type(layout, json_type_string) ||
+                 strcmp(json_object_get_string(layout), "native") != 0)
             status = tap_fail(err, TAP_E_FORMAT,
                               "%s is not one of ours, or of a later version of tensortap; choose another directory",
                               path);

@@ -135,13 +135,14 @@ static tap_status open_dir(tap_run *run, tap_error *err)
     tap_status status = tap__files_open(run, run->dir, false, err);
     if (status != TAP_E_NOTFOUND || run->type)
         return status;
-    if (checked == TAP_E_NOTFOUND) { /* run.json may be lost while the segments are there */
+    if (checked == TAP_E_NOTFOUND || checked == TAP_E_CORRUPT) { /* without run.json the segments say enough */
         TAP_TRY(open_native(run, err));
         if (run->count)
             return TAP_OK;
+    }
+    if (checked == TAP_E_NOTFOUND)
         return tap_fail(err, TAP_E_FORMAT, "no recording in %s: neither run.json nor files of a layout we know",
                         run->dir);
-    }
     if (err)
         *err = why;
     return checked;

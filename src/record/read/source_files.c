@@ -93,9 +93,12 @@ typedef struct filling {
 static tap_status add_row(void *user, const tap_record *record, const tap_facts *facts)
 {
     filling *f = user;
-    if (facts->unknown && !f->broken++)
-        tap_fail(&f->why, TAP_E_FORMAT, "%s", facts->why);
-    f->whole += !facts->unknown;
+    if (facts->unknown) { /* no record of anything that was saved */
+        if (!f->broken++)
+            tap_fail(&f->why, TAP_E_FORMAT, "%s", facts->why);
+        return TAP_OK;
+    }
+    f->whole++;
     return tap__index_add_record(f->index, record, NULL);
 }
 

@@ -16,6 +16,7 @@
 typedef struct verify {
     tap_verifier *v;
     bool live;            /* a writer is at work: what has not come may still come */
+    bool lists;           /* a file may hold many values: nobody knows how many a broken one held */
     tap_strmap gone;      /* files that are not there and were reported */
 } verify;
 
@@ -74,7 +75,8 @@ static tap_status check_record(void *user, const tap_record *record, const tap_f
             report(self, record, TAP_PROBLEM_SLOT, 1, tap_text("announced, but the value never came"));
         return TAP_OK;
     case TAP_RECORD_TORN:
-        report(self, record, TAP_PROBLEM_TORN, 1, facts->why ? facts->why : tap_text("its file cannot be read"));
+        report(self, record, TAP_PROBLEM_TORN, self->lists ? 0 : 1,
+               facts->why ? facts->why : tap_text("its file cannot be read"));
         return TAP_OK;
     case TAP_RECORD_STATS_ONLY:
         return check_gone(self, record);
@@ -155,7 +157,8 @@ static tap_status check_list(verify *self, const tap_files *files)
 tap_status tap__verify_files(tap_verifier *v)
 {
     const tap_files *files = (const tap_files *)v->run->sources[0];
-    verify self = {.v = v, .live = !files->is_file && tap__run_is_held(files->path)};
+    verify self = {.v = v, .live = !files->is_file && tap__run_is_held(files->path),
+                   .lists = files->layout && files->layout->one_file_per_value};
     v->total = files->source.info.bytes;
     tap_status status = check_list(&self, files);
     if (status == TAP_OK)

@@ -1,4 +1,4 @@
-/* verify_lineup.c - which attempts ought to be there: a rank counts its attempts from 0, and every rank of a job opens one
+/* verify_lineup.c - which files ought to be there besides segments: run.json, and attempts: a rank counts its attempts from 0, and every rank of a job opens one
  * unless the option `ranks` left it out. What was deleted or never opened is missing. */
 #include "record/read/source_native.h"
 
@@ -109,10 +109,21 @@ static tap_status check_ranks(tap_verifier *v, int32_t attempt)
     return TAP_OK;
 }
 
+/* What a directory must hold to be known as a recording. */
+static void check_run_json(tap_verifier *v)
+{
+    tap_error why;
+    tap_status status = v->run->only_rank < 0 ? tap__run_check(v->run->dir, &why) : TAP_OK;
+    if (status != TAP_OK)
+        tap__verify_report(v, (tap_problem){.kind = status == TAP_E_NOTFOUND ? TAP_PROBLEM_MISSING : TAP_PROBLEM_CORRUPT,
+                                            .step = -1, .file = "run.json", .reason = why.message});
+}
+
 tap_status tap__verify_lineup(tap_verifier *v)
 {
     const tap_run *run = v->run;
     int32_t newest = -1;
+    check_run_json(v);
     for (size_t i = 0; i < run->count; i++) {
         check_numbers(v, run->sources[i]);
         if (!run->sources[i]->child && run->sources[i]->attempt > newest)
