@@ -65,6 +65,8 @@ void tap_language_set(const char *name)
 
 const char *tap_text(const char *text)
 {
+    if (!text)
+        return NULL;
     int chosen = atomic_load_explicit(&language, memory_order_relaxed);
     if (chosen == LANGUAGE_UNKNOWN) {
         chosen = language_from_environment();

@@ -181,6 +181,7 @@ static void parallel_user(int threads, int64_t count, int64_t grain, void (*body
 
 tap_status tap_op_load(const char *path, tap_error *err)
 {
+    TAP_NEED(err, path);
     static const tap_library LIBRARY = {.size = sizeof LIBRARY, .add = tap_op_add, .fail = fail_user,
                                         .parallel = parallel_user};
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -106,7 +106,9 @@ static tap_status map_file(int fd, const char *path, const uint8_t **bytes, size
 
 tap_status tap_file_open(const char *path, tap_file **out, tap_error *err)
 {
+    TAP_NEED(err, out);
     *out = NULL;
+    TAP_NEED(err, path);
     /* O_NONBLOCK: a named pipe is refused by map_file, not waited for */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -134,12 +136,12 @@ void tap_file_close(tap_file *file)
 
 const char *tap_file_format(const tap_file *file)
 {
-    return file->format->name;
+    return file ? file->format->name : NULL;
 }
 
 size_t tap_file_count(const tap_file *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 static void reverse_numbers(uint8_t *bytes, size_t len, size_t unit)
@@ -265,6 +267,9 @@ static tap_status check_tensors(const tap_write_request *request, tap_error *err
 tap_status tap_file_write(const char *path, const char *format, const tap_tensor *tensors, const char *const *names,
                           size_t count, bool convert, tap_error *err)
 {
+    TAP_NEED(err, path);
+    TAP_NEED(err, format);
+    TAP_NEED(err, tensors);
     const tap_format *found = tap__format_find(format);
     if (!found || !found->write)
         return tap_fail(err, TAP_E_INVALID, "cannot write %s: format \"%s\" is not one of npy, pt, safetensors", path,

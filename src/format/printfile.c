@@ -5,7 +5,7 @@
 #include "format/printfile.h"
 
 #include "base/log.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "base/strbuf.h"
 #include "format/payload.h"
 
@@ -327,6 +327,9 @@ tap_status tap__printfile_append(int fd, const char *name, const tap_tensor *ten
 
 tap_status tap_print_file_append(const char *path, const char *text, const tap_tensor *tensor, tap_error *err)
 {
+    TAP_NEED(err, path);
+    TAP_NEED(err, text);
+    TAP_NEED(err, tensor);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);

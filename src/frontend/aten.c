@@ -124,5 +124,7 @@ tap_status tap__aten_add(const char *target, const tap_op *op, const char *bindi
 
 bool tap_engine_knows(const char *target)
 {
+    if (!target)
+        return false;
     return tap__aten_find(target) != NULL;
 }

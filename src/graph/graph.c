@@ -9,6 +9,7 @@
 
 tap_status tap_graph_new(const char *name, tap_graph **out, tap_error *err)
 {
+    TAP_NEED(err, out);
     tap_graph *graph = tap__calloc(1, sizeof *graph);
     *out = graph;
     if (!graph)
@@ -54,17 +55,17 @@ char *tap__graph_text(tap_graph *graph, const char *text)
 
 tap_sym tap_graph_const(tap_graph *graph, int64_t value)
 {
-    return tap__sym_const(&graph->syms, value);
+    return graph ? tap__sym_const(&graph->syms, value) : -1;
 }
 
 tap_sym tap_graph_symbol(tap_graph *graph, const char *name)
 {
-    return tap__sym_symbol(&graph->syms, name);
+    return graph && name ? tap__sym_symbol(&graph->syms, name) : -1;
 }
 
 tap_sym tap_graph_expr(tap_graph *graph, tap_sym_op op, tap_sym a, tap_sym b)
 {
-    return tap__sym_expr(&graph->syms, op, a, b);
+    return graph ? tap__sym_expr(&graph->syms, op, a, b) : -1;
 }
 
 /* -------------------------------------------------------------------------------------------------------- values */
@@ -148,6 +149,9 @@ tap_status tap__graph_value(tap_graph *graph, const char *name, const tap_spec *
 
 tap_status tap_graph_input(tap_graph *graph, const char *name, const tap_spec *spec, int32_t *value, tap_error *err)
 {
+    TAP_NEED(err, graph);
+    TAP_NEED(err, spec);
+    TAP_NEED(err, value);
     if (!reserve(&graph->inputs, graph->ninputs, &graph->inputs_room, sizeof *graph->inputs))
         return tap_fail_nomem(err);
     TAP_TRY(tap__graph_value(graph, name ? name : "input", spec, -1, value, err));
@@ -157,12 +161,17 @@ tap_status tap_graph_input(tap_graph *graph, const char *name, const tap_spec *s
 
 tap_status tap_graph_int(tap_graph *graph, tap_sym sym, int32_t *value, tap_error *err)
 {
+    TAP_NEED(err, graph);
+    TAP_NEED(err, value);
     tap_spec spec = {.type = TAP_SPEC_INT, .dtype = TAP_I64, .ndim = 1, .sizes = &sym, .offset = -1};
     return tap__graph_value(graph, "integer", &spec, -1, value, err);
 }
 
 tap_status tap_graph_output(tap_graph *graph, const int32_t *values, size_t count, tap_error *err)
 {
+    TAP_NEED(err, graph);
+    if (count)
+        TAP_NEED(err, values);
     graph->outputs = tap__graph_alloc(graph, count ? count : 1, sizeof *graph->outputs);
     if (!graph->outputs)
         return tap_fail_nomem(err);
@@ -207,12 +216,12 @@ tap_status tap__graph_node(tap_graph *graph, const tap_op *op, const tap_node_de
 
 int32_t tap_graph_nodes(const tap_graph *graph)
 {
-    return graph->nnodes;
+    return graph ? graph->nnodes : 0;
 }
 
 int32_t tap_graph_values(const tap_graph *graph)
 {
-    return graph->nvalues;
+    return graph ? graph->nvalues : 0;
 }
 
 static const char *const KIND_NAMES[] = {[TAP_OP_DATA] = "data",           [TAP_OP_CONST] = "const",
@@ -254,7 +263,7 @@ const char *tap_op_param(int index, int param, char *room, size_t size)
                                         [TAP_ATTR_INTS] = "ints",     [TAP_ATTR_FLOATS] = "floats",
                                         [TAP_ATTR_BOOLS] = "bools"};
     const tap_op *op = tap__op_at(index);
-    if (!op || param < 0 || param >= op->nparams)
+    if (!op || !room || param < 0 || param >= op->nparams)
         return NULL;
     const tap_param *p = &op->params[param];
     if (p->kind == TAP_PARAM_ATTR)
@@ -270,7 +279,7 @@ const char *tap_op_output(int index, int output, char *room, size_t size)
 {
     const tap_op *op = tap__op_at(index);
     bool list = op && op->noutputs < 0;
-    if (!op || output < 0 || output >= (list ? 1 : op->noutputs))
+    if (!op || !room || output < 0 || output >= (list ? 1 : op->noutputs))
         return NULL;
     snprintf(room, size, "%s%s", op->outputs[output], list ? "*" : op->output_optional[output] ? "?" : "");
     return room;

@@ -3,7 +3,9 @@
 #include "tensor/float_mode.h"
 #include "tensor/walk.h"
 
-#include "base/status.h"
+#include "base/sized.h"
+
+#include <math.h>
 
 enum { PIECE = 256 }; /* elements gathered at a time */
 
@@ -19,6 +21,8 @@ static void convert_piece(const char *src, tap_dtype from, int64_t values, tap_d
 
 tap_status tap_tensor_convert(const tap_tensor *src, tap_dtype to, void *dst, tap_error *err)
 {
+    TAP_NEED(err, src);
+    TAP_NEED(err, dst);
     tap_walk walk;
     const tap_dtype_info *out = tap_dtype_describe(to);
     if (!out)
@@ -46,6 +50,8 @@ tap_status tap_tensor_convert(const tap_tensor *src, tap_dtype to, void *dst, ta
 
 double tap_tensor_value(const tap_tensor *tensor, int64_t index)
 {
+    if (!tensor)
+        return (double)NAN;
     const tap_dtype_info *info = tap_dtype_describe(tensor->dtype);
     tap_scalar value =
         tap__element_get(tensor->dtype, tap__element_at(tensor, index / info->values), (int)(index % info->values));

@@ -21,6 +21,8 @@ static bool equal(const char *a, const char *b)
 
 tap_dtype tap_dtype_find(const char *name)
 {
+    if (!name)
+        return TAP_DTYPE_NONE;
     if (strncmp(name, "torch.", 6) == 0)
         name += 6;
     for (int i = 1; i < TAP_DTYPE_END; i++) {

@@ -18,5 +18,7 @@ uint64_t tap__hash_finish(uint64_t sum, uint64_t len)
 
 uint64_t tap_hash_bytes(const void *bytes, size_t len)
 {
+    if (!bytes)
+        len = 0;
     return tap__hash_finish(tap__hash_sum(bytes, len, 0), len);
 }

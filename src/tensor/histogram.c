@@ -1,5 +1,5 @@
 /* histogram.c - how values are spread over equal parts of a range. */
-#include "base/status.h"
+#include "base/sized.h"
 #include "tensor/element.h"
 #include "tensor/float_mode.h"
 #include "tensor/walk.h"
@@ -36,6 +36,8 @@ static void count_value(const range *r, uint64_t *counts, double x)
 tap_status tap_tensor_histogram(const tap_tensor *tensor, double lo, double hi, uint64_t *counts, int bins,
                                 tap_error *err)
 {
+    TAP_NEED(err, tensor);
+    TAP_NEED(err, counts);
     tap_walk walk;
     if (bins < 1 || !isfinite(lo) || !isfinite(hi) || lo > hi)
         return tap_fail(err, TAP_E_INVALID,

@@ -60,5 +60,9 @@ def test_enums_have_names():
     assert len(members) >= 4 and all(re.search(rf"typedef enum {member} \{{", TEXT) for member in members)
 
 
-def functions() -> set[str]:
-    return set(re.findall(r"^TAP_API [\w *]+?\b(tap_\w+)\([^)]*\*", TEXT, re.MULTILINE))
+def test_every_pointer_is_tried_as_null():
+    """tests/base/test_sized.c has a row for each function that takes a pointer."""
+    found = set(re.findall(r"^TAP_API [\w *]+?\b(tap_\w+)\([^;]*?\*[^;]*\);", TEXT, re.MULTILINE))
+    found = {name for name in found if not name.endswith("_init_sized")}
+    rows = re.findall(r'^CALL\((tap_\w+), "([E-]+)"', (ROOT / "tests/base/test_sized.c").read_text(), re.MULTILINE)
+    assert len(found) > 80 and sorted(name for name, _ in rows) == sorted(found)

@@ -3,7 +3,7 @@
 #include "record/native/attempt.h"
 
 #include "base/clock.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "record/layouts/hold.h"
 
 #include <time.h>
@@ -34,6 +34,7 @@ static tap_status any_live(const char *dir, bool *live, tap_attempt_files *who, 
 
 tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
 {
+    TAP_NEED(err, dir);
     uint64_t start = tap__monotonic_ns(), limit = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms * 1000000u;
     for (long ms = FIRST_PAUSE_MS;; ms = 2 * ms < LAST_PAUSE_MS ? 2 * ms : LAST_PAUSE_MS) {
         bool live, held = false;

@@ -2,7 +2,7 @@
 #include "record/native/index.h"
 
 #include "base/memory.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "record/native/scan.h"
 
 #include <string.h>
@@ -111,6 +111,7 @@ static tap_status index_one(const tap_attempt_files *files, progress *p, uint64_
 
 tap_status tap_run_index(const char *dir, tap_progress_fn fn, void *user, uint64_t *records, tap_error *err)
 {
+    TAP_NEED(err, dir);
     if (records)
         *records = 0;
     TAP_TRY(tap__run_check(dir, err));

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/newfile.h"
-#include "base/status.h"
+#include "base/sized.h"
 #include "record/native/index.h"
 #include "record/native/scan.h"
 #include "record/drain/writer.h"
@@ -166,6 +166,7 @@ static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *reco
 
 tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
 {
+    TAP_NEED(err, dir);
     tap_attempt_list list;
     if (records)
         *records = 0;

@@ -35,7 +35,10 @@ static void source_free(const tap_run *run, tap_source *source)
 
 tap_status tap_run_refresh(tap_run *run, bool *more, bool *live, tap_error *err)
 {
+    TAP_NEED(err, more);
+    TAP_NEED(err, live);
     *more = *live = false;
+    TAP_NEED(err, run);
     size_t before = run->count;
     TAP_TRY(run->type->look(run, err));
     *more = run->count > before;
@@ -150,7 +153,9 @@ static tap_status open_dir(tap_run *run, tap_error *err)
 
 tap_status tap_run_open(const char *path, tap_run **out, tap_error *err)
 {
+    TAP_NEED(err, out);
     *out = NULL;
+    TAP_NEED(err, path);
     struct stat st;
     if (stat(path, &st) != 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
@@ -185,5 +190,5 @@ void tap_run_close(tap_run *run)
 
 const char *tap_run_layout(const tap_run *run)
 {
-    return run->layout;
+    return run ? run->layout : NULL;
 }

@@ -264,6 +264,7 @@ void tap_cursor_close(tap_cursor *cursor)
 
 tap_status tap_run_count(tap_run *run, const tap_query *query, uint64_t *out, tap_error *err)
 {
+    TAP_NEED(err, out);
     *out = 0;
     tap_cursor *cursor;
     TAP_TRY(tap_run_query(run, query, &cursor, err));
