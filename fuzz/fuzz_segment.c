@@ -16,6 +16,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char dir[] = "/dev/shm/tap-fuzz-XXXXXX";
+static tap_dir *root;
 
 static void clean_up(void)
 {
@@ -30,16 +31,14 @@ static void clean_up(void)
 
 static void put(const char *name, const void *bytes, size_t len)
 {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (tap__file_put(path, bytes, len, NULL) != TAP_OK)
+    if (tap__file_put(root, name, bytes, len, NULL) != TAP_OK)
         abort();
 }
 
 static void start(void)
 {
     static const char RUN[] = "{\"tensortap\": 1, \"layout\": \"native\"}";
-    if (!mkdtemp(dir))
+    if (!mkdtemp(dir) || tap__dir_open(dir, false, &root, NULL) != TAP_OK)
         abort();
     atexit(clean_up);
     put("run.json", RUN, sizeof RUN - 1);

@@ -3,8 +3,8 @@
 #ifndef TENSORTAP_PRIVATE_WRITER_MAIN_H
 #define TENSORTAP_PRIVATE_WRITER_MAIN_H
 
-/* The body of `tensortap __writer RING TALLY`: drains the ring open at that descriptor, whose counts are in the page open at
- * the other (-1: in the ring), until its producer ends; the exit status. */
-int tap__writer_main(int ring_fd, int tally_fd);
+/* The body of `tensortap __writer RING DIRECTORY TALLY`: drains the ring open at ring_fd, whose counts are in the page open
+ * at tally_fd (-1: in the ring), into files below the directory open at dir_fd, until its producer ends; the exit status. */
+int tap__writer_main(int ring_fd, int dir_fd, int tally_fd);
 
 #endif

@@ -111,84 +111,45 @@ ssize_t tap__pread_all(int fd, void *bytes, size_t len, off_t offset)
     return (ssize_t)done;
 }
 
-static tap_status make_dir(const char *path, tap_error *err)
-{
-    if (mkdir(path, TAP_DIR_MODE) == 0)
-        return TAP_OK;
-    int failed = errno;
-    struct stat st;
-    if (failed == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return TAP_OK;
-    if (failed == EEXIST)
-        return tap_fail(err, TAP_E_EXISTS, "cannot create directory %s: a file has that name", path);
-    errno = failed;
-    return tap_fail_errno(err, TAP_E_IO, "cannot create directory %s", path);
-}
+/* Files of the system say that they have no bytes: so many are asked for. */
+enum { UNKNOWN_BYTES = 4096 };
 
-static tap_status make_dirs_len(const char *path, size_t len, tap_error *err)
-{
-    char *copy = tap__strndup(path, len);
-    if (!copy)
-        return tap_fail_nomem(err);
-    tap_status status = TAP_OK;
-    struct stat st;
-    if (len && (stat(copy, &st) != 0 || !S_ISDIR(st.st_mode))) {
-        for (char *at = copy + 1; *at && status == TAP_OK; at++) {
-            if (*at != '/')
-                continue;
-            *at = 0;
-            status = make_dir(copy, err);
-            *at = '/';
-        }
-        if (status == TAP_OK)
-            status = make_dir(copy, err);
-    }
-    tap__free(copy);
-    return status;
-}
-
-tap_status tap__make_dirs(const char *path, tap_error *err)
-{
-    return make_dirs_len(path, strlen(path), err);
-}
-
-tap_status tap__make_parents(const char *path, tap_error *err)
-{
-    const char *slash = strrchr(path, '/');
-    return slash && slash != path ? make_dirs_len(path, (size_t)(slash - path), err) : TAP_OK;
-}
-
-tap_status tap__file_get(const char *path, size_t max, char **out, size_t *len, tap_error *err)
+tap_status tap__fd_get(int fd, const char *path, size_t max, char **out, size_t *len, tap_error *err)
 {
     *out = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
     struct stat st;
-    tap_status status = TAP_OK;
-    char *bytes = NULL;
-    ssize_t got = 0;
     if (fstat(fd, &st) != 0)
-        status = tap_fail_errno(err, TAP_E_IO, "cannot look at %s", path);
-    else if (!S_ISREG(st.st_mode))
-        status = tap_fail(err, TAP_E_FORMAT, "%s is not a plain file", path);
-    else if ((uint64_t)st.st_size > max)
-        status = tap_fail(err, TAP_E_LIMIT, "%s has %lld bytes, more than the %zu allowed", path,
-                          (long long)st.st_size, max);
-    else if (!(bytes = tap__alloc((size_t)st.st_size + 1)))
-        status = tap_fail_nomem(err);
-    else if ((got = tap__pread_all(fd, bytes, (size_t)st.st_size, 0)) < 0)
-        status = tap_fail_errno(err, TAP_E_IO, "cannot read %s", path);
-    close(fd);
-    if (status != TAP_OK) {
+        return tap_fail_errno(err, TAP_E_IO, "cannot look at %s", path);
+    if (!S_ISREG(st.st_mode))
+        return tap_fail(err, TAP_E_FORMAT, "%s is not a plain file", path);
+    if ((uint64_t)st.st_size > max)
+        return tap_fail(err, TAP_E_LIMIT, "%s has %lld bytes, more than the %zu allowed", path, (long long)st.st_size,
+                        max);
+    size_t want = st.st_size ? (size_t)st.st_size : max < UNKNOWN_BYTES ? max : UNKNOWN_BYTES;
+    char *bytes = tap__alloc(want + 1);
+    if (!bytes)
+        return tap_fail_nomem(err);
+    ssize_t got = tap__pread_all(fd, bytes, want, 0);
+    if (got < 0) {
         tap__free(bytes);
-        return status;
+        return tap_fail_errno(err, TAP_E_IO, "cannot read %s", path);
     }
     bytes[got] = 0;
     *out = bytes;
     if (len)
         *len = (size_t)got;
     return TAP_OK;
+}
+
+tap_status tap__file_get(const char *path, size_t max, char **out, size_t *len, tap_error *err)
+{
+    *out = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+    tap_status status = tap__fd_get(fd, path, max, out, len, err);
+    close(fd);
+    return status;
 }
 
 char *tap__path_join(const char *a, const char *b)

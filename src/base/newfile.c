@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_LEN = 5 + 8 + 1 + 16 + 4, TRIES = 100, OLD_SECONDS = 3600, ENTRIES_MAX = 1 << 20 };
+enum { TRIES = 100, OLD_SECONDS = 3600, ENTRIES_MAX = 1 << 20 };
 
 /* ---------------------------------------------------------------------------------------------------------- names */
 
@@ -60,18 +60,18 @@ static bool is_hex(const char *text, size_t len)
 
 bool tap__is_temporary(const char *name)
 {
-    return strlen(name) == NAME_LEN && !strncmp(name, ".tap-", 5) && is_hex(name + 5, 8) && name[13] == '-' &&
+    return strlen(name) == TAP_TEMPORARY_LEN && !strncmp(name, ".tap-", 5) && is_hex(name + 5, 8) && name[13] == '-' &&
            is_hex(name + 14, 16) && !strcmp(name + 30, ".tmp");
 }
 
-/* Is dir on a file system of this machine, whose locks cost nothing and mean something to every process on it? */
-static bool is_local(const char *dir)
+/* Is the directory on a file system of this machine, whose locks cost nothing and mean something to every process on it? */
+static bool is_local(int dir)
 {
     static const uint32_t LOCAL[] = {0xEF53 /* ext */, 0x58465342 /* xfs */, 0x9123683E /* btrfs */, 0x01021994 /* tmpfs */,
                                      0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */, 0x2FC12FC1 /* zfs */,
                                      0xCA451A4E /* bcachefs */};
     struct statfs where;
-    if (statfs(dir, &where) != 0)
+    if (fstatfs(dir, &where) != 0)
         return false;
     for (size_t i = 0; i < sizeof LOCAL / sizeof LOCAL[0]; i++)
         if ((uint32_t)where.f_type == LOCAL[i])
@@ -88,57 +88,38 @@ static bool lock_new(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 ? fstat(fd, &st) == 0 && st.st_nlink > 0 : errno != EWOULDBLOCK;
 }
 
-/* The directory of path, made when it is not there: the number that names in it carry. */
-static uint32_t lock_number(const char *path, char *dir, size_t dir_len)
+/* Makes a file with a name of its own in file->parent. */
+static bool make_temporary(tap_newfile *file)
 {
-    char kept = dir[dir_len];
-    dir[dir_len] = 0;
-    if (dir_len && access(dir, F_OK) != 0 && errno == ENOENT)
-        tap__make_parents(path, NULL);
-    uint32_t number = is_local(dir_len ? dir : ".") ? boot_number() : 0;
-    dir[dir_len] = kept;
-    return number;
-}
-
-/* Makes a file with a name of its own in file->temporary, which has room for it behind dir_len bytes. */
-static bool make_temporary(tap_newfile *file, size_t dir_len)
-{
-    uint32_t number = lock_number(file->path, file->temporary, dir_len);
+    uint32_t number = is_local(file->parent) ? boot_number() : 0;
     for (int i = 0; i < TRIES; i++) {
-        snprintf(file->temporary + dir_len, NAME_LEN + 1, ".tap-%08x-%016llx.tmp", number,
+        snprintf(file->temporary, sizeof file->temporary, ".tap-%08x-%016llx.tmp", number,
                  (unsigned long long)random_number());
-        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, TAP_FILE_MODE);
+        file->fd = tap__fd_away(openat(file->parent, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                       TAP_FILE_MODE));
         if (file->fd < 0 && errno != EEXIST)
-            return false;
+            break;
         if (file->fd >= 0 && (!number || lock_new(file->fd)))
             return true;
         if (file->fd >= 0)
             close(file->fd);
         file->fd = -1;
     }
+    file->temporary[0] = 0; /* not made by us */
     return false;
 }
 
-tap_status tap__file_create(tap_newfile *file, const char *path, tap_error *err)
+tap_status tap__file_create(tap_newfile *file, tap_dir *dir, const char *name, tap_error *err)
 {
-    *file = (tap_newfile){-1, NULL, NULL};
-    const char *slash = strrchr(path, '/');
-    size_t dir_len = slash ? (size_t)(slash - path) + 1 : 0;
-    file->path = tap__strdup(path);
-    file->temporary = tap__alloc(dir_len + NAME_LEN + 1);
-    if (!file->path || !file->temporary) {
-        tap__free(file->temporary);
-        file->temporary = NULL;
-        tap__file_abort(file);
+    const char *last;
+    *file = (tap_newfile){.fd = -1, .parent = -1, .path = tap__path_join(dir->path, name)};
+    if (!file->path)
         return tap_fail_nomem(err);
-    }
-    memcpy(file->temporary, path, dir_len);
-    file->temporary[dir_len] = 0;
-    if (make_temporary(file, dir_len))
+    file->name = strrchr(file->path, '/') + 1;
+    file->parent = tap__dir_parent(dir, name, true, &last);
+    if (file->parent >= 0 && make_temporary(file))
         return TAP_OK;
-    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot create %s", path);
-    tap__free(file->temporary); /* not made by us */
-    file->temporary = NULL;
+    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot create %s", file->path);
     tap__file_abort(file);
     return status;
 }
@@ -151,42 +132,90 @@ static bool close_told_all(int fd)
     return copy < 0 || close(copy) == 0;
 }
 
+static tap_status fail_in_place(tap_newfile *file, tap_error *err)
+{
+    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot put %s in place", file->path);
+    tap__file_abort(file);
+    return status;
+}
+
 tap_status tap__file_commit(tap_newfile *file, tap_error *err)
 {
-    if (!close_told_all(file->fd) || rename(file->temporary, file->path) != 0) {
-        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot put %s in place", file->path);
-        tap__file_abort(file);
-        return status;
-    }
-    tap__free(file->temporary);
-    file->temporary = NULL;
+    if (!close_told_all(file->fd) || renameat(file->parent, file->temporary, file->parent, file->name) != 0)
+        return fail_in_place(file, err);
+    file->temporary[0] = 0;
     tap__file_abort(file);
     return TAP_OK;
+}
+
+char *tap__file_path(const tap_newfile *file)
+{
+    char *path = tap__fd_path(file->fd), *dir;
+    if (path || !(dir = tap__strndup(file->path, (size_t)(file->name - file->path))))
+        return path;
+    path = tap__path_join(dir, file->temporary); /* no /proc: where it was made */
+    tap__free(dir);
+    return path;
 }
 
 void tap__file_abort(tap_newfile *file)
 {
     int saved = errno;
-    if (file->temporary)
-        unlink(file->temporary);
+    if (file->temporary[0])
+        unlinkat(file->parent, file->temporary, 0);
     if (file->fd >= 0)
         close(file->fd);
-    tap__free(file->temporary);
+    if (file->parent >= 0)
+        close(file->parent);
     tap__free(file->path);
-    *file = (tap_newfile){-1, NULL, NULL};
+    *file = (tap_newfile){.fd = -1, .parent = -1};
     errno = saved;
 }
 
-tap_status tap__file_put(const char *path, const void *bytes, size_t len, tap_error *err)
+static tap_status create_filled(tap_newfile *file, tap_dir *dir, const char *name, const void *bytes, size_t len,
+                                tap_error *err)
+{
+    TAP_TRY(tap__file_create(file, dir, name, err));
+    if (tap__write_all(file->fd, bytes, len) == 0)
+        return TAP_OK;
+    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", file->path);
+    tap__file_abort(file);
+    return status;
+}
+
+tap_status tap__file_put(tap_dir *dir, const char *name, const void *bytes, size_t len, tap_error *err)
 {
     tap_newfile file;
-    TAP_TRY(tap__file_create(&file, path, err));
-    if (tap__write_all(file.fd, bytes, len)) {
-        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", path);
-        tap__file_abort(&file);
-        return status;
-    }
+    TAP_TRY(create_filled(&file, dir, name, bytes, len, err));
     return tap__file_commit(&file, err);
+}
+
+/* Gives the finished temporary its name unless that is taken: EEXIST. Not every file system has every way. */
+static int put_where_none_is(const tap_newfile *file, const void *bytes, size_t len)
+{
+    if (renameat2(file->parent, file->temporary, file->parent, file->name, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+        return -1;
+    if (linkat(file->parent, file->temporary, file->parent, file->name, 0) == 0)
+        return 0;
+    if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP)
+        return -1;
+    int fd = openat(file->parent, file->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, TAP_FILE_MODE);
+    if (fd < 0)
+        return -1;
+    int result = tap__write_all(fd, bytes, len);
+    return close(fd) ? -1 : result;
+}
+
+tap_status tap__file_put_new(tap_dir *dir, const char *name, const void *bytes, size_t len, tap_error *err)
+{
+    tap_newfile file;
+    TAP_TRY(create_filled(&file, dir, name, bytes, len, err));
+    if (put_where_none_is(&file, bytes, len) != 0)
+        return fail_in_place(&file, err);
+    tap__file_abort(&file); /* after a rename there is no temporary any more */
+    return TAP_OK;
 }
 
 /* --------------------------------------------------------------------------------------------------- clearing away */
@@ -214,13 +243,10 @@ static void clear_one(int dir, const char *name)
     close(fd);
 }
 
-static void clear_dir(int fd, int depth, int *left)
+static void clear_dir(DIR *dir, int depth, int *left)
 {
-    DIR *dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
+    if (!dir)
         return;
-    }
     for (struct dirent *item; (item = readdir(dir)) && (*left)-- > 0;) {
         if (item->d_type != DT_DIR && item->d_type != DT_UNKNOWN && tap__is_temporary(item->d_name))
             clear_one(dirfd(dir), item->d_name);
@@ -228,17 +254,19 @@ static void clear_dir(int fd, int depth, int *left)
             !strcmp(item->d_name, ".."))
             continue;
         int below = openat(dirfd(dir), item->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (below >= 0)
-            clear_dir(below, depth - 1, left);
+        DIR *list = below >= 0 ? fdopendir(below) : NULL;
+        if (list)
+            clear_dir(list, depth - 1, left);
+        else if (below >= 0)
+            close(below);
         else if (errno == ENOTDIR && tap__is_temporary(item->d_name)) /* a file system that does not tell types */
             clear_one(dirfd(dir), item->d_name);
     }
     closedir(dir);
 }
 
-void tap__clear_temporaries(const char *dir, int depth)
+void tap__clear_temporaries(tap_dir *dir, const char *name, int depth)
 {
-    int left = ENTRIES_MAX, fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0)
-        clear_dir(fd, depth, &left);
+    int left = ENTRIES_MAX;
+    clear_dir(tap__dir_list(dir, name), depth, &left);
 }

@@ -63,6 +63,17 @@ static tap_status status_from_errno(int sys_errno, tap_status fallback)
     }
 }
 
+/* The system's words for what we refuse ourselves would not be understood (dir.h). */
+static const char *errno_text(int sys_errno, char *buffer, size_t size)
+{
+    if (sys_errno == ELOOP)
+        return tap_text("a symbolic link is in its place, which is not followed");
+    if (sys_errno == ENXIO)
+        return tap_text("it is no plain file");
+    /* the POSIX strerror_r is not reachable with _GNU_SOURCE: this is the GNU one, which returns the text */
+    return strerror_r(sys_errno, buffer, size);
+}
+
 tap_status tap__fail(tap_error *err, tap_status status, int sys_errno, const char *file, int line, const char *fmt, ...)
 {
     if (sys_errno)
@@ -79,9 +90,8 @@ tap_status tap__fail(tap_error *err, tap_status status, int sys_errno, const cha
     va_end(args);
     if (sys_errno && len >= 0 && (size_t)len < sizeof err->message) {
         char reason[128];
-        /* the POSIX strerror_r is not reachable with _GNU_SOURCE: this is the GNU one, which returns the text */
-        const char *text = strerror_r(sys_errno, reason, sizeof reason);
-        snprintf(err->message + len, sizeof err->message - (size_t)len, ": %s", text);
+        snprintf(err->message + len, sizeof err->message - (size_t)len, ": %s",
+                 errno_text(sys_errno, reason, sizeof reason));
     }
     return status;
 }

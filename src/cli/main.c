@@ -159,8 +159,8 @@ static int first_word(int argc, char **argv)
 int main(int argc, char **argv)
 {
     /* the writer must start before anything of a command line is set up: it lives on without one */
-    if (argc == 4 && strcmp(argv[1], "__writer") == 0)
-        return tap__writer_main(atoi(argv[2]), atoi(argv[3]));
+    if (argc == 5 && strcmp(argv[1], "__writer") == 0)
+        return tap__writer_main(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     output_watch();
     term_setup();
     tap_language_set(NULL);

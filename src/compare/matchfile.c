@@ -242,16 +242,28 @@ static tap_status schema_make(tap_matchfile *file, tap_error *err)
     return code == SQLITE_OK ? TAP_OK : tap__matchfile_fail(file, code, "write", err);
 }
 
+static tap_status make_temporary(tap_matchfile *file, const char *path, tap_error *err)
+{
+    tap_dir *dir;
+    const char *name;
+    TAP_TRY(tap__dir_of_file(path, true, &dir, &name, err));
+    tap_status status = tap__file_create(&file->file, dir, name, err);
+    tap__dir_close(dir);
+    return status;
+}
+
 static tap_status create(tap_matchfile *file, const char *path, tap_error *err)
 {
     if (path) {
         file->path = tap__strdup(path);
         if (!file->path)
             return tap_fail_nomem(err);
-        TAP_TRY(tap__file_create(&file->file, path, err));
+        TAP_TRY(make_temporary(file, path, err));
     }
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    int code = sqlite3_open_v2(path ? file->file.temporary : "", &file->db, flags, NULL);
+    char *temporary = path ? tap__file_path(&file->file) : NULL;
+    int code = path && !temporary ? SQLITE_NOMEM : sqlite3_open_v2(path ? temporary : "", &file->db, flags, NULL);
+    tap__free(temporary);
     if (code != SQLITE_OK)
         return tap__matchfile_fail(file, code, "create", err);
     TAP_TRY(schema_make(file, err));
@@ -262,7 +274,7 @@ static tap_status create(tap_matchfile *file, const char *path, tap_error *err)
 
 tap_status tap__matchfile_create(tap_matchfile *file, const char *path, tap_error *err)
 {
-    *file = (tap_matchfile){.file = {-1, NULL, NULL}};
+    *file = (tap_matchfile){.file = {.fd = -1, .parent = -1}};
     tap_status status = create(file, path, err);
     if (status != TAP_OK)
         tap__matchfile_close(file);
@@ -304,7 +316,7 @@ static tap_status open_checked(tap_matchfile *file, const char *path, tap_error 
 
 tap_status tap__matchfile_open(tap_matchfile *file, const char *path, tap_error *err)
 {
-    *file = (tap_matchfile){.file = {-1, NULL, NULL}};
+    *file = (tap_matchfile){.file = {.fd = -1, .parent = -1}};
     tap_status status = open_checked(file, path, err);
     if (status != TAP_OK)
         tap__matchfile_close(file);
@@ -322,7 +334,7 @@ tap_status tap__matchfile_finish(tap_matchfile *file, tap_error *err)
         return TAP_OK;
     /* SQLite goes on with the file it has open, whose name changes */
     tap_newfile done = file->file;
-    file->file = (tap_newfile){-1, NULL, NULL};
+    file->file = (tap_newfile){.fd = -1, .parent = -1};
     return tap__file_commit(&done, err);
 }
 
@@ -335,7 +347,7 @@ void tap__matchfile_close(tap_matchfile *file)
     if (file->file.path)
         tap__file_abort(&file->file);
     tap__free(file->path);
-    *file = (tap_matchfile){.file = {-1, NULL, NULL}};
+    *file = (tap_matchfile){.file = {.fd = -1, .parent = -1}};
 }
 
 /* ----------------------------------------------------------------------------------------------------------- rows */

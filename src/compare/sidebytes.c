@@ -47,8 +47,11 @@ static tap_status open_native(tap_sidebytes *bytes, const tap_run *run, const ta
     if (tap_tensor_bytes(&tensor) != length)
         return tap_fail(err, TAP_E_CORRUPT, "%s of step %lld: %llu bytes do not fit its shape; run: tensortap verify",
                         record->name, (long long)record->step, (unsigned long long)record->payload_bytes);
-    bytes->path = tap__path_join(run->dir, record->file);
+    bytes->dir = run->dir;
+    bytes->path = tap__path_join(run->dir->path, record->file);
     bytes->offset = record->offset;
+    if (bytes->path)
+        bytes->name = bytes->path + strlen(bytes->path) - strlen(record->file);
     return bytes->path ? TAP_OK : tap_fail_nomem(err);
 }
 
@@ -87,22 +90,23 @@ void tap__sidefile_close(tap_sidefile *file)
     *file = (tap_sidefile){-1, NULL};
 }
 
-static tap_status file_for(tap_sidefile *file, const char *path, tap_error *err)
+static tap_status file_for(tap_sidefile *file, const tap_sidebytes *bytes, tap_error *err)
 {
+    const char *path = bytes->path;
     if (file->fd >= 0 && strcmp(file->path, path) == 0)
         return TAP_OK;
     tap__sidefile_close(file);
     file->path = tap__strdup(path);
     if (!file->path)
         return tap_fail_nomem(err);
-    file->fd = open(path, O_RDONLY | O_CLOEXEC);
+    file->fd = tap__dir_file(bytes->dir, bytes->name, O_RDONLY);
     return file->fd >= 0 ? TAP_OK : tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
 }
 
 static tap_status read_file(const tap_sidebytes *bytes, tap_sidefile *file, uint64_t start, size_t len, void *dst,
                             tap_error *err)
 {
-    TAP_TRY(file_for(file, bytes->path, err));
+    TAP_TRY(file_for(file, bytes, err));
     ssize_t got = tap__pread_all(file->fd, dst, len, (off_t)(bytes->offset + start));
     if (got < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot read %s", bytes->path);

@@ -3,6 +3,7 @@
 #ifndef TAP_COMPARE_SIDEBYTES_H
 #define TAP_COMPARE_SIDEBYTES_H
 
+#include "base/dir.h"
 #include "compare/held.h"
 #include "tensor/walk.h"
 
@@ -13,6 +14,8 @@ typedef struct tap_sidebytes {
     int64_t count;          /* elements */
     size_t element;         /* bytes of one */
     char *path;             /* a file to read from offset on; NULL: from the mapping */
+    tap_dir *dir;           /* it lies below this directory of the run, */
+    const char *name;       /* under this part of path */
     uint64_t offset;
     tap_mapping mapping;
     bool in_order;          /* strided: pieces must be read one after another, by one thread */

@@ -1,6 +1,7 @@
 /* file.c - tensor files: the table of formats, the mapping, the items a reader found, and the public tap_file calls. */
 #include "format/format.h"
 
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/sized.h"
 
@@ -104,13 +105,9 @@ static tap_status map_file(int fd, const char *path, const uint8_t **bytes, size
     return TAP_OK;
 }
 
-tap_status tap_file_open(const char *path, tap_file **out, tap_error *err)
+/* Takes over fd. */
+static tap_status file_open_fd(int fd, const char *path, tap_file **out, tap_error *err)
 {
-    TAP_NEED(err, out);
-    *out = NULL;
-    TAP_NEED(err, path);
-    /* O_NONBLOCK: a named pipe is refused by map_file, not waited for */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
     const uint8_t *bytes;
@@ -120,6 +117,26 @@ tap_status tap_file_open(const char *path, tap_file **out, tap_error *err)
     if (status != TAP_OK)
         return status;
     return file_open_bytes(bytes, len, len > 0, path, NULL, out, err);
+}
+
+tap_status tap_file_open(const char *path, tap_file **out, tap_error *err)
+{
+    TAP_NEED(err, out);
+    *out = NULL;
+    TAP_NEED(err, path);
+    /* O_NONBLOCK: a named pipe is refused by map_file, not waited for */
+    return file_open_fd(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, out, err);
+}
+
+tap_status tap__file_open_below(tap_dir *dir, const char *name, tap_file **out, tap_error *err)
+{
+    *out = NULL;
+    char *path = tap__path_join(dir->path, name);
+    if (!path)
+        return tap_fail_nomem(err);
+    tap_status status = file_open_fd(tap__dir_file(dir, name, O_RDONLY), path, out, err);
+    tap__free(path);
+    return status;
 }
 
 void tap_file_close(tap_file *file)
@@ -264,17 +281,37 @@ static tap_status check_tensors(const tap_write_request *request, tap_error *err
     return TAP_OK;
 }
 
+static tap_status file_write(const tap_write_request *request, const char *format, tap_error *err)
+{
+    const tap_format *found = tap__format_find(format);
+    if (!found || !found->write)
+        return tap_fail(err, TAP_E_INVALID, "cannot write %s: format \"%s\" is not one of npy, pt, safetensors",
+                        request->path, format);
+    TAP_TRY(check_tensors(request, err));
+    return found->write(request, err);
+}
+
 tap_status tap_file_write(const char *path, const char *format, const tap_tensor *tensors, const char *const *names,
                           size_t count, bool convert, tap_error *err)
 {
     TAP_NEED(err, path);
     TAP_NEED(err, format);
     TAP_NEED(err, tensors);
-    const tap_format *found = tap__format_find(format);
-    if (!found || !found->write)
-        return tap_fail(err, TAP_E_INVALID, "cannot write %s: format \"%s\" is not one of npy, pt, safetensors", path,
-                        format);
-    const tap_write_request request = {path, tensors, names, count, convert};
-    TAP_TRY(check_tensors(&request, err));
-    return found->write(&request, err);
+    tap_write_request request = {.path = path, .tensors = tensors, .names = names, .count = count, .convert = convert};
+    TAP_TRY(tap__dir_of_file(path, true, &request.dir, &request.name, err));
+    tap_status status = file_write(&request, format, err);
+    tap__dir_close(request.dir);
+    return status;
+}
+
+tap_status tap__file_write_below(tap_dir *dir, const char *name, const char *format, const tap_tensor *tensors,
+                                 const char *const *names, size_t count, bool convert, tap_error *err)
+{
+    char *path = tap__path_join(dir->path, name);
+    if (!path)
+        return tap_fail_nomem(err);
+    const tap_write_request request = {dir, name, path, tensors, names, count, convert};
+    tap_status status = file_write(&request, format, err);
+    tap__free(path);
+    return status;
 }

@@ -5,6 +5,7 @@
 #define TAP_FORMAT_FORMAT_H
 
 #include "base/arena.h"
+#include "base/dir.h"
 
 /* One leaf. entry.tensor.data points into the file's bytes; tap_file_get makes a copy first when they cannot be used as
  * they lie there. */
@@ -32,7 +33,9 @@ struct tap_file {
 
 /* What tap_file_write was asked for; every tensor was checked to be a valid view. */
 typedef struct tap_write_request {
-    const char *path;
+    tap_dir *dir;
+    const char *name; /* below dir */
+    const char *path; /* for messages; its last part is the archive's name */
     const tap_tensor *tensors;
     const char *const *names; /* may be NULL */
     size_t count;
@@ -55,6 +58,11 @@ const tap_format *tap__format_find(const char *name);
 /* Reads from memory that outlives the file; name is used in messages. format NULL: told by content. */
 tap_status tap__file_open_memory(const void *bytes, size_t len, const char *name, const tap_format *format,
                                  tap_file **out, tap_error *err);
+
+/* tap_file_open and tap_file_write below a directory: links are not followed. */
+tap_status tap__file_open_below(tap_dir *dir, const char *name, tap_file **out, tap_error *err);
+tap_status tap__file_write_below(tap_dir *dir, const char *name, const char *format, const tap_tensor *tensors,
+                                 const char *const *names, size_t count, bool convert, tap_error *err);
 
 /* A new zeroed item at the end of file->items. */
 tap_status tap__file_add(tap_file *file, tap_item **out, tap_error *err);

@@ -300,7 +300,7 @@ static tap_status npy_write(const tap_write_request *request, tap_error *err)
         return tap_fail(err, TAP_E_UNSUPPORTED, "cannot write %s: numpy has no %s; convert it to %s or use format pt",
                         request->path, info->name, tap_dtype_describe(tap__format_widen(dtype))->name);
     tap_newfile file;
-    TAP_TRY(tap__file_create(&file, request->path, err));
+    TAP_TRY(tap__file_create(&file, request->dir, request->name, err));
     tap_status status = npy_write_to(request, info->numpy ? dtype : tap__format_widen(dtype), file.fd, err);
     if (status != TAP_OK) {
         tap__file_abort(&file);

@@ -229,7 +229,7 @@ tap_status tap__pt_write(const tap_write_request *request, tap_error *err)
     char prefix[256];
     archive_name(request->path, prefix, sizeof prefix);
     tap_newfile file;
-    TAP_TRY(tap__file_create(&file, request->path, err));
+    TAP_TRY(tap__file_create(&file, request->dir, request->name, err));
     tap_zipwriter zip;
     tap_status status = tap__zipwriter_begin(&zip, file.fd, request->path, prefix, err);
     if (status == TAP_OK)

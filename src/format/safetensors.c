@@ -269,17 +269,17 @@ static tap_status put_header(const slot *slots, size_t count, tap_strbuf *out, c
     return TAP_OK;
 }
 
-static tap_status write_slots(const char *path, const slot *slots, size_t count, const tap_strbuf *header,
+static tap_status write_slots(const tap_write_request *request, const slot *slots, const tap_strbuf *header,
                               tap_error *err)
 {
     tap_newfile file;
-    TAP_TRY(tap__file_create(&file, path, err));
-    tap_payload payload = {.fd = file.fd, .path = path};
+    TAP_TRY(tap__file_create(&file, request->dir, request->name, err));
+    tap_payload payload = {.fd = file.fd, .path = request->path};
     const tap_tensor none = {.dtype = TAP_U8, .ndim = 1, .shape = (const int64_t[]){0}};
     tap_status status = TAP_OK;
-    if (count == 0)
+    if (request->count == 0)
         status = tap__payload_write(&payload, header->text, header->len, &none, TAP_U8, err);
-    for (size_t i = 0; i < count && status == TAP_OK; i++)
+    for (size_t i = 0; i < request->count && status == TAP_OK; i++)
         status = tap__payload_write(&payload, header->text, i ? 0 : header->len, slots[i].tensor, slots[i].dtype, err);
     if (status == TAP_OK)
         return tap__file_commit(&file, err);
@@ -300,7 +300,7 @@ static tap_status safetensors_write(const tap_write_request *request, tap_error 
     if (status == TAP_OK)
         status = put_header(slots, request->count, &header, request->path, err);
     if (status == TAP_OK)
-        status = write_slots(request->path, slots, request->count, &header, err);
+        status = write_slots(request, slots, &header, err);
     tap__strbuf_free(&header);
     tap__free(sorted);
     tap__free(slots);

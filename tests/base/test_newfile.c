@@ -2,6 +2,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/newfile.h"
+#include "record/opened.h"
 #include "record/scratch.h"
 
 #include <setjmp.h>
@@ -49,9 +50,7 @@ static int count_names(const char *sub)
 static tap_newfile make(const char *name)
 {
     tap_newfile file;
-    char *path = tap__path_join(dir, name);
-    assert_int_equal(tap__file_create(&file, path, NULL), TAP_OK);
-    tap__free(path);
+    assert_int_equal(tap__file_create(&file, opened(dir), name, NULL), TAP_OK);
     return file;
 }
 
@@ -73,7 +72,7 @@ static void put_in_place(void **state)
     (void)state;
     tap_newfile a = make("x/y/file"), b = make("x/y/file"); /* two at once, for one file */
     assert_string_not_equal(a.temporary, b.temporary);
-    assert_true(tap__is_temporary(strrchr(a.temporary, '/') + 1));
+    assert_true(tap__is_temporary(a.temporary));
     assert_int_equal(tap__write_all(a.fd, "a", 1), 0);
     assert_int_equal(tap__write_all(b.fd, "b", 1), 0);
     assert_int_equal(tap__file_commit(&a, NULL), TAP_OK);
@@ -97,7 +96,7 @@ static void left_behind_is_cleared(void **state)
     leave_behind("a/b/c/d/file");
     assert_int_equal(count_names("a/b"), 2);
     tap_newfile live = make("a/b/live");
-    tap__clear_temporaries(dir, 3);
+    tap__clear_temporaries(opened(dir), "", 3);
     assert_int_equal(count_names(""), 1);
     assert_int_equal(count_names("a/b"), 2); /* c and the live one */
     assert_int_equal(count_names("a/b/c/d"), 1); /* deeper than asked */
@@ -132,7 +131,7 @@ static void others_are_left_alone(void **state)
     assert_int_equal(symlink("elsewhere", link), 0);
     tap__free(link);
     assert_int_equal(count_names(""), 8);
-    tap__clear_temporaries(dir, 1);
+    tap__clear_temporaries(opened(dir), "", 1);
     assert_int_equal(count_names(""), 6);
     char *path = tap__path_join(dir, ".tap-00000000-fedcba9876543210.tmp");
     assert_int_equal(access(path, F_OK), -1);

@@ -122,12 +122,12 @@ int fdatasync(int fd)
     return -1;
 }
 
-int statvfs(const char *path, struct statvfs *out)
+int fstatvfs(int fd, struct statvfs *out)
 {
-    static int (*real)(const char *, struct statvfs *);
+    static int (*real)(int, struct statvfs *);
     if (!real)
-        real = (int (*)(const char *, struct statvfs *))dlsym(RTLD_NEXT, "statvfs");
-    int result = real(path, out);
+        real = (int (*)(int, struct statvfs *))dlsym(RTLD_NEXT, "fstatvfs");
+    int result = real(fd, out);
     if (getenv("SHIM_FREE"))
         out->f_bavail = (fsblkcnt_t)(setting("SHIM_FREE") / (long)out->f_frsize);
     return result;

@@ -20,7 +20,7 @@ static void start_with(open_fn open_collector, fixture *f)
 {
     if (!f->dir)
         f->dir = scratch_make();
-    f->options.dir = f->dir;
+    f->options.dir = opened(f->dir);
     f->options.pid = 5;
     f->options.keep = f->options.keep ? f->options.keep : TAP_KEEP_STATS;
     assert_int_equal(open_collector(&f->options, &f->collector, &f->err), TAP_OK);

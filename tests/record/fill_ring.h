@@ -3,7 +3,7 @@
 #ifndef TAP_TESTS_FILL_RING_H
 #define TAP_TESTS_FILL_RING_H
 
-#include "record/native/attempt.h"
+#include "record/opened.h"
 #include "record/ring/ring.h"
 #include "record/scratch.h"
 
@@ -57,14 +57,13 @@ static inline tap_ring filled_ring_make(const char *dir, uint64_t bytes, const t
     tap_attempt_info info = {.pid = 1};
     if (like)
         *config = *like;
-    if (tap__attempt_take(dir, 0, 0, TAP_OPEN_NEW, &info, files, &err) != TAP_OK)
+    if (tap__attempt_take(opened(dir), 0, 0, TAP_OPEN_NEW, &info, files, &err) != TAP_OK)
         fail_msg("%s", err.message);
     snprintf(config->dir, sizeof config->dir, "%s", dir);
-    snprintf(config->attempt_dir, sizeof config->attempt_dir, "%s", files->dir);
     strcpy(config->layout, "native");
     config->segment_bytes = config->segment_bytes ? config->segment_bytes : 1 << 30;
     config->world_size = 1;
-    if (tap__ring_create(&ring, NULL, bytes, config, &err) != TAP_OK)
+    if (tap__ring_create(&ring, NULL, NULL, bytes, config, &err) != TAP_OK)
         fail_msg("%s", err.message);
     free(config);
     return ring;

@@ -15,9 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/io.h"
-#include "base/memory.h"
-#include "base/newfile.h"
+#include "record/opened.h"
 #include "record/layouts/layout.h"
 #include "record/layouts/naming.h"
 #include "record/scratch.h"

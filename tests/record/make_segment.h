@@ -3,7 +3,7 @@
 #ifndef TAP_TESTS_MAKE_SEGMENT_H
 #define TAP_TESTS_MAKE_SEGMENT_H
 
-#include "record/native/attempt.h"
+#include "record/opened.h"
 #include "record/native/index.h"
 #include "record/native/segment.h"
 #include "record/scratch.h"
@@ -37,7 +37,7 @@ typedef struct maker {
 
 static inline void maker_segment(maker *m)
 {
-    char *path = tap__segment_path(&m->files, m->segment);
+    char *path = segment_path(&m->files, m->segment);
     m->fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0640);
     assert_true(m->fd >= 0);
     if (m->lock)
@@ -57,7 +57,7 @@ static inline void maker_open(maker *m, const char *dir, int rank, int child, ta
 {
     memset(m, 0, sizeof *m);
     tap_error err;
-    if (tap__attempt_take(dir, rank, child, mode, &m->info, &m->files, &err))
+    if (tap__attempt_take(opened(dir), rank, child, mode, &m->info, &m->files, &err))
         fail_msg("%s", err.message);
     if (indexed)
         assert_int_equal(tap__index_create(&m->files, &m->index, &err), TAP_OK);
@@ -156,7 +156,6 @@ static inline void maker_close(maker *m, const char *ended)
         m->info.entries = m->seq;
         assert_int_equal(tap__attempt_write(&m->files, &m->info, NULL), TAP_OK);
     }
-    tap__attempt_files_free(&m->files);
 }
 
 #endif

@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "record/capture/recorder.h"
-#include "record/layouts/hold.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +13,7 @@ tap_status tap__losses_begin(tap_session *session, const char *tally, int32_t ra
     if (session->child)
         len += snprintf(session->who + len, sizeof session->who - (size_t)len, ".child%d", session->child);
     snprintf(session->who + len, sizeof session->who - (size_t)len, ".%s", strchr(tally, '-') + 1);
-    char *run = tap__run_of(session->dir, session->child != 0);
-    tap_status status = run ? tap__journal_create_beside(run, session->who, &session->journal, err) : tap_fail_nomem(err);
-    tap__free(run);
-    return status;
+    return tap__journal_create_beside(session->root, session->who, &session->journal, err);
 }
 
 typedef struct journal_walk {

@@ -21,7 +21,7 @@ tap_status tap__job_tell_lost(tap_job *job, uint32_t told, const char *why)
 {
     tap_error err;
     tap_fail(&err, TAP_E_LOST, "%.200s was not recorded: %s; later ones are only counted, run: tensortap verify %s",
-             job->site->name, why, job->session->dir);
+             job->site->name, why, job->session->dir->path);
     tap__recorder_tell(job->rec, told, &err);
     return TAP_E_LOST;
 }
@@ -42,7 +42,7 @@ tap_status tap__job_refuse(tap_job *job, const char *why)
 {
     tap_error err;
     tap_fail(&err, TAP_E_INVALID, "%.200s was not recorded: %s; run: tensortap verify %s", job->site->name, why,
-             job->session->dir);
+             job->session->dir->path);
     if (!atomic_exchange_explicit(&job->site->refused, true, memory_order_relaxed))
         tap__recorder_tell(job->rec, 0, &err);
     job->leaf.tensor = NULL;

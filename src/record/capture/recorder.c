@@ -10,6 +10,7 @@
 #include "record/drain/writer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -254,7 +255,7 @@ static void *writer_thread(void *argument)
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are the application's */
-    if (tap__writer_run(&session->ring, TAP_WRITER_THREAD, &err) != TAP_OK) {
+    if (tap__writer_run(&session->ring, session->root, TAP_WRITER_THREAD, &err) != TAP_OK) {
         atomic_store(&session->thread_failed, true);
         tap__ring_report(&session->ring, err.message);
     }
@@ -319,7 +320,7 @@ static tap_status start_writer(tap_session *session, tap_error *err)
         return start_thread(session, err);
     tap_ring_header *h = session->ring.header;
     uint32_t starts = atomic_load(&h->starts), errors = atomic_load(&h->error_count);
-    tap_status status = tap__writer_spawn(&session->ring, session->command, err);
+    tap_status status = tap__writer_spawn(&session->ring, session->root, session->command, err);
     if (status == TAP_OK && writer_came(session, starts, errors))
         return TAP_OK;
     if (status == TAP_OK && atomic_load(&h->error_count) != errors)
@@ -357,7 +358,8 @@ static void restart_writer(tap_recorder *rec, tap_session *session)
     session->start_progress = progress;
     session->started_ns = tap__monotonic_ns();
     if (!pause)
-        tap__log(TAP_LOG_WARNING, "the writer of %s ended; starting another one, nothing is lost", session->dir);
+        tap__log(TAP_LOG_WARNING, "the writer of %s ended; starting another one, nothing is lost",
+                 session->dir->path);
     tap_error err;
     if (start_any_writer(rec, session, &err) != TAP_OK)
         tap__recorder_tell(rec, TAP_TOLD_RESTART, &err);
@@ -383,11 +385,12 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
 
 /* ------------------------------------------------------------------------------------------------------------ session */
 
-static void session_free(tap_session *session)
+/* true: a thread hangs in the disk. Better to leak what it uses, the recorder's directory too, than to hang with it. */
+static bool session_free(tap_session *session)
 {
-    if (session->has_thread) { /* it hangs in the disk: better to leak what it uses than to hang with it */
+    if (session->has_thread) {
         pthread_detach(session->thread);
-        return;
+        return true;
     }
     if (session->has_ring)
         tap__ring_close(&session->ring);
@@ -396,20 +399,20 @@ static void session_free(tap_session *session)
     tap__namer_free(session->namer);
     tap__journal_close(session->journal);
     tap__site_table_free(&session->sites);
-    tap__attempt_files_free(&session->files);
     tap__free(session->command);
-    tap__free(session->dir);
+    if (session->dir != session->root)
+        tap__dir_close(session->dir);
     pthread_mutex_destroy(&session->lock);
     tap__free(session);
+    return false;
 }
 
 static void fill_config(tap_ring_config *c, const tap_recorder *rec, const tap_session *s)
 {
     const tap_options *o = &rec->options;
     memset(c, 0, sizeof *c);
-    snprintf(c->dir, sizeof c->dir, "%s", s->dir);
+    snprintf(c->dir, sizeof c->dir, "%s", s->root->path);
     snprintf(c->dir_shown, sizeof c->dir_shown, "%s", o->dir);
-    snprintf(c->attempt_dir, sizeof c->attempt_dir, "%s", s->files.dir ? s->files.dir : s->dir);
     snprintf(c->layout, sizeof c->layout, "%s", o->layout);
     snprintf(c->framework, sizeof c->framework, "%s", o->framework);
     c->rank = o->rank;
@@ -438,15 +441,14 @@ static tap_status session_ring(tap_recorder *rec, tap_session *session, const ta
 {
     const tap_options *o = &rec->options;
     uint64_t bytes = child && o->ring_bytes > CHILD_RING_BYTES ? CHILD_RING_BYTES : o->ring_bytes;
-    char *path = config->file_ring && session->layout->native ? tap__attempt_path(&session->files, ".ring") : NULL;
-    tap_status status = tap__ring_create(&session->ring, path, bytes, config, err);
-    tap__free(path);
-    if (status != TAP_OK)
-        return status;
+    bool in_file = config->file_ring && session->layout->native;
+    char name[TAP_ATTEMPT_NAME];
+    TAP_TRY(tap__ring_create(&session->ring, session->root,
+                             in_file ? tap__attempt_name(&session->files, ".ring", name) : NULL, bytes, config, err));
     session->has_ring = true;
     session->tally = session->ring.tally;
     if (session->journal && tap__journal_begin(session->journal, session->ring.header->config.tally) != TAP_OK)
-        return tap_fail_errno(err, TAP_E_IO, "cannot write below %s/.tensortap", session->dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot write below %s/.tensortap", session->root->path);
     tap__ring_take_lock(&session->ring, TAP_RING_PRODUCER);
     if (!o->writer || strcmp(o->writer, "thread") != 0) {
         session->command = tap__writer_find(o->writer);
@@ -461,30 +463,29 @@ static tap_status session_ring(tap_recorder *rec, tap_session *session, const ta
     return start_any_writer(rec, session, err);
 }
 
-/* The directory as an absolute path: the program may change its own later. */
+/* Opens the directory, once: the program may change its own later, or have no descriptors left. */
+static tap_status recorder_dir(tap_recorder *rec, tap_error *err)
+{
+    TAP_TRY(tap__dir_open(rec->options.dir, true, &rec->dir, err));
+    if (strlen(rec->dir->path) > sizeof((tap_ring_config *)0)->dir - 64)
+        return tap_fail(err, TAP_E_LIMIT, "the path %s is too long", rec->dir->path);
+    if (faccessat(tap__dir_fd(rec->dir), ".", W_OK | X_OK, 0) != 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot write to %s", rec->dir->path);
+    tap__clear_temporaries(rec->dir, "", TAP_CLEAR_DEPTH);
+    return TAP_OK;
+}
+
 static tap_status session_dir(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
 {
-    TAP_TRY(tap__make_dirs(rec->options.dir, err));
-    char absolute[PATH_MAX];
-    if (!realpath(rec->options.dir, absolute))
-        return tap_fail_errno(err, TAP_E_IO, "cannot find %s", rec->options.dir);
-    if (strlen(absolute) > sizeof((tap_ring_config *)0)->dir - 64)
-        return tap_fail(err, TAP_E_LIMIT, "the path %s is too long", absolute);
-    if (access(absolute, W_OK | X_OK) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot write to %s", absolute);
-    if (!child)
-        tap__clear_temporaries(absolute, TAP_CLEAR_DEPTH);
-    session->dir = tap__strdup(absolute);
-    if (session->dir && child && !session->layout->native) { /* a child's files beside its parent's, never the same */
-        char *own = tap__alloc(strlen(absolute) + 64);
-        if (own)
-            sprintf(own, "%s/rank%d/child%d", absolute, rec->options.rank, child);
-        tap__free(session->dir);
-        session->dir = own;
-        if (own)
-            TAP_TRY(tap__make_dirs(own, err));
-    }
-    return session->dir ? TAP_OK : tap_fail_nomem(err);
+    if (!rec->dir)
+        TAP_TRY(recorder_dir(rec, err));
+    session->root = session->dir = rec->dir;
+    if (!child || session->layout->native)
+        return TAP_OK;
+    tap_dir *own; /* a child's files beside its parent's, never the same */
+    TAP_TRY(tap__layout_child_dir(session->root, rec->options.rank, child, &own, err));
+    session->dir = own;
+    return TAP_OK;
 }
 
 static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t child, tap_error *err)
@@ -504,7 +505,7 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
         if (rec->options.ring == TAP_RING_FILE) /* the file keeps its own counts */
             tally[0] = 0;
         memcpy(info.tally, tally, sizeof tally);
-        TAP_TRY(tap__attempt_take(session->dir, rec->options.rank, child, child ? TAP_OPEN_APPEND : rec->options.mode,
+        TAP_TRY(tap__attempt_take(session->root, rec->options.rank, child, child ? TAP_OPEN_APPEND : rec->options.mode,
                                   &info, &session->files, err));
     }
     else
@@ -517,9 +518,8 @@ static tap_status session_start(tap_recorder *rec, tap_session *session, int32_t
     memcpy(config->who, session->who, sizeof config->who);
     tap_status status = TAP_OK;
     if (!session->layout->native) {
-        tap_layout_options options = tap__layout_options(config);
-        options.dir = session->dir; /* config goes, these stay */
-        options.dir_shown = rec->options.dir;
+        tap_layout_options options = tap__layout_options(session->dir, config);
+        options.dir_shown = rec->options.dir; /* config goes, these stay */
         options.framework = rec->options.framework;
         status = tap__namer_create(session->layout, &options, &session->namer, err);
     }
@@ -547,7 +547,8 @@ static tap_session *session_new(tap_recorder *rec, int32_t child, tap_error *err
     if (!session->has_thread && (!session->has_ring || !tap__ring_is_locked(&session->ring, TAP_RING_WRITER)))
         tap__attempt_give_back(&session->files); /* else the writer ends it, when it comes to */
     tap__losses_abandon(session);
-    session_free(session);
+    if (session_free(session))
+        rec->dir = NULL;
     return NULL;
 }
 
@@ -611,6 +612,7 @@ static void recorder_free(tap_recorder *rec)
 {
     tap__ranges_free(&rec->steps);
     tap__free(rec->strings);
+    tap__dir_close(rec->dir);
     pthread_mutex_destroy(&rec->error_lock);
     pthread_mutex_destroy(&rec->step_lock);
     tap__free(rec);
@@ -742,17 +744,18 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
         }
         tap__recorder_mind_writer(rec, s, false);
         if (timeout_ms >= 0 && now - start > (uint64_t)timeout_ms * 1000000u)
-            return tap_fail(err, TAP_E_TIMEOUT, "%s: not everything was written within %d ms", s->dir, timeout_ms);
+            return tap_fail(err, TAP_E_TIMEOUT, "%s: not everything was written within %d ms", s->dir->path, timeout_ms);
         if (now - moved > (uint64_t)rec->options.stall_ms * 1000000u)
             return tap_fail(err, TAP_E_TIMEOUT, "%s: the writer made no progress for %d ms; is the disk working?",
-                            s->dir, rec->options.stall_ms);
+                            s->dir->path, rec->options.stall_ms);
     }
 }
 
 static tap_status sync_status(tap_session *session, tap_error *err)
 {
     errno = atomic_load(&session->ring.header->sync_errno);
-    return errno ? tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", session->dir) : TAP_OK;
+    return errno ? tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", session->dir->path)
+                 : TAP_OK;
 }
 
 tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
@@ -824,7 +827,7 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
     uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
-                          (unsigned long long)lost, session->dir);
+                          (unsigned long long)lost, session->dir->path);
     return status;
 }
 
@@ -840,8 +843,8 @@ tap_status tap_recorder_close(tap_recorder *rec, tap_error *err)
     }
     tap_session *session = atomic_load(&rec->session);
     tap_status status = recorder_end(rec, session, err);
-    if (session)
-        session_free(session);
+    if (session && session_free(session))
+        rec->dir = NULL;
     recorder_free(rec);
     return status;
 }

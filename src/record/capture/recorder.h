@@ -13,7 +13,8 @@
 typedef struct tap_session {
     const tap_layout *layout;
     tap_namer *namer;          /* layouts of other tools */
-    char *dir;                 /* absolute */
+    tap_dir *root;             /* the recorder's */
+    tap_dir *dir;              /* where its files go: the recorder's, or one below that of a forked child */
     int32_t child;             /* pid of a forked child, else 0 */
     tap_attempt_files files;   /* native */
     char who[64];              /* layouts of other tools: the journals' directory, */
@@ -38,6 +39,7 @@ typedef struct tap_session {
 struct tap_recorder {
     tap_options options;           /* strings owned */
     char *strings;                 /* where they live */
+    tap_dir *dir;                  /* options.dir, opened once: for this process and for its forked children */
     tap_ranges steps;
     _Atomic(tap_session *) session;
     tap_tally *parent;             /* in a forked child without a session: where its losses count */

@@ -96,7 +96,7 @@ bool tap__job_wait(tap_job *job, tap_job_wait *wait, uint32_t seen)
     atomic_store(&s->stalled_at, progress + 1);
     tap_error err;
     tap_fail(&err, TAP_E_TIMEOUT, "%s: the disk took nothing for %d ms; from here on values are dropped and counted "
-             "until it does", s->dir, job->rec->options.stall_ms);
+             "until it does", s->dir->path, job->rec->options.stall_ms);
     tap__recorder_tell(job->rec, TAP_TOLD_STALL, &err);
     return false;
 }

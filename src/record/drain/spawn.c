@@ -84,15 +84,20 @@ char *tap__writer_find(const char *given)
 
 /* posix_spawn neither copies page tables nor runs the application's fork handlers. The child's standard streams are
  * /dev/null from the first instruction on, so a pipe to `tee` ends when the producer does. */
-tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_error *err)
+tap_status tap__writer_spawn(const tap_ring *ring, tap_dir *root, const char *command, tap_error *err)
 {
+    int dir = tap__dir_fd(root);
+    if (dir < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot use directory %s", root->path);
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     sigset_t none, all;
-    char number[16], tally[16];
-    snprintf(number, sizeof number, "%d", ring->fd);
-    snprintf(tally, sizeof tally, "%d", ring->tally_fd);
-    char *argv[] = {(char *)(uintptr_t)"tensortap", (char *)(uintptr_t)"__writer", number, tally, NULL};
+    char ring_number[16], dir_number[16], tally_number[16];
+    snprintf(ring_number, sizeof ring_number, "%d", ring->fd);
+    snprintf(dir_number, sizeof dir_number, "%d", dir);
+    snprintf(tally_number, sizeof tally_number, "%d", ring->tally_fd);
+    char *argv[] = {(char *)(uintptr_t)"tensortap", (char *)(uintptr_t)"__writer", ring_number, dir_number, tally_number,
+                    NULL};
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attr);
     sigemptyset(&none);
@@ -102,11 +107,12 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     /* a program that has used all its descriptors up starts a writer too: a command needs some to load its libraries */
     for (int fd = 3; fd < 3 + FREED; fd++)
-        if (fd != ring->fd && fd != ring->tally_fd)
+        if (fd != ring->fd && fd != ring->tally_fd && fd != dir)
             posix_spawn_file_actions_addclose(&files, fd);
     for (int fd = 0; fd < 3; fd++)
         posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&files, ring->fd, ring->fd); /* inherited although it is close-on-exec */
+    posix_spawn_file_actions_adddup2(&files, dir, dir);
     if (ring->tally_fd >= 0)
         posix_spawn_file_actions_adddup2(&files, ring->tally_fd, ring->tally_fd);
     pid_t pid;
@@ -130,26 +136,40 @@ tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_erro
 
 /* --------------------------------------------------------------------------------------------- in the writer */
 
-static bool close_between(int first, int last)
+/* Closes first..last; false: the kernel cannot. */
+static bool close_span(int first, unsigned last)
 {
 #ifdef SYS_close_range
-    return first > last || syscall(SYS_close_range, first, last, 0) == 0;
+    return (unsigned)first > last || syscall(SYS_close_range, first, last, 0) == 0;
 #else
     return false;
 #endif
 }
 
-static void close_all_but(int keep, int also)
+static int number_order(const void *a, const void *b)
 {
-    int low = keep < also ? keep : also, high = keep < also ? also : keep;
-    if (close_between(3, low - 1) && close_between((low < 3 ? 2 : low) + 1, high - 1) && close_between(high + 1, INT_MAX))
+    return *(const int *)a - *(const int *)b;
+}
+
+/* All but the standard streams and these three; -1 for none. */
+static void close_all_but(int keep[3])
+{
+    qsort(keep, 3, sizeof *keep, number_order);
+    int next = 3;
+    bool done = true;
+    for (int i = 0; i < 3 && done; i++)
+        if (keep[i] >= next) {
+            done = close_span(next, (unsigned)keep[i] - 1);
+            next = keep[i] + 1;
+        }
+    if (done && close_span(next, ~0u))
         return;
     DIR *dir = opendir("/proc/self/fd");
     if (!dir)
         return;
     for (struct dirent *item; (item = readdir(dir));) {
         int fd = atoi(item->d_name);
-        if (fd > 2 && fd != keep && fd != also && fd != dirfd(dir))
+        if (fd > 2 && fd != keep[0] && fd != keep[1] && fd != keep[2] && fd != dirfd(dir))
             close(fd);
     }
     closedir(dir);
@@ -189,9 +209,11 @@ static void reset_affinity(void)
     sched_setaffinity(0, sizeof all, &all);
 }
 
-int tap__writer_main(int ring_fd, int tally_fd)
+int tap__writer_main(int ring_fd, int dir_fd, int tally_fd)
 {
-    close_all_but(ring_fd, tally_fd);
+    if (ring_fd < 3 || dir_fd < 3)
+        return 1;
+    close_all_but((int[]){ring_fd, dir_fd, tally_fd});
     setsid();
     set_signals();
     raise_limits();
@@ -211,12 +233,16 @@ int tap__writer_main(int ring_fd, int tally_fd)
     if (!tap__ring_take_lock(&ring, TAP_RING_WRITER))
         return 0; /* another writer is at work */
     tap_error err;
-    tap_status status = tap__writer_run(&ring, TAP_WRITER_PROCESS, &err);
+    tap_dir *root = NULL;
+    tap_status status = tap__dir_take(dir_fd, ring.header->config.dir, &root, &err);
+    if (status == TAP_OK)
+        status = tap__writer_run(&ring, root, TAP_WRITER_PROCESS, &err);
     if (status != TAP_OK) {
         snprintf(ring.header->error_text, sizeof ring.header->error_text, "%.*s",
                  (int)sizeof ring.header->error_text - 1, err.message);
         atomic_fetch_add(&ring.header->error_count, 1);
         tap__ring_publish_tail(&ring, atomic_load(&ring.header->tail_seq), atomic_load(&ring.header->tail_pos));
     }
+    tap__dir_close(root);
     return status == TAP_OK ? 0 : 1;
 }

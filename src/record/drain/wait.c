@@ -17,7 +17,7 @@ static void pause_ms(long ms)
 }
 
 /* *index: an attempt that is being written, when there is one. */
-static tap_status any_live(const char *dir, bool *live, tap_attempt_files *who, tap_attempt_info *info, tap_error *err)
+static tap_status any_live(tap_dir *dir, bool *live, tap_attempt_files *who, tap_attempt_info *info, tap_error *err)
 {
     tap_attempt_list list;
     TAP_TRY(tap__attempt_list(dir, &list, err));
@@ -28,13 +28,11 @@ static tap_status any_live(const char *dir, bool *live, tap_attempt_files *who, 
         *who = list.items[i];
     }
     tap__attempt_list_free(&list);
-    who->dir = NULL;
     return TAP_OK;
 }
 
-tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
+static tap_status wait_in(tap_dir *dir, int timeout_ms, tap_error *err)
 {
-    TAP_NEED(err, dir);
     uint64_t start = tap__monotonic_ns(), limit = timeout_ms < 0 ? UINT64_MAX : (uint64_t)timeout_ms * 1000000u;
     for (long ms = FIRST_PAUSE_MS;; ms = 2 * ms < LAST_PAUSE_MS ? 2 * ms : LAST_PAUSE_MS) {
         bool live, held = false;
@@ -45,13 +43,23 @@ tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
             return TAP_OK;
         uint64_t spent = tap__monotonic_ns() - start;
         if (spent >= limit && held)
-            return tap_fail(err, TAP_E_TIMEOUT, "%s is still being written; wait longer", dir);
+            return tap_fail(err, TAP_E_TIMEOUT, "%s is still being written; wait longer", dir->path);
         if (spent >= limit)
             return tap_fail(err, TAP_E_TIMEOUT,
                             "%s: attempt %d of rank %d is still being written (process %d on %s); wait longer or look "
                             "at that process",
-                            dir, who.attempt, who.rank, info.pid, info.host);
+                            dir->path, who.attempt, who.rank, info.pid, info.host);
         uint64_t left = (limit - spent) / 1000000u + 1;
         pause_ms(left < (uint64_t)ms ? (long)left : ms);
     }
+}
+
+tap_status tap_run_wait(const char *dir, int timeout_ms, tap_error *err)
+{
+    TAP_NEED(err, dir);
+    tap_dir *root;
+    TAP_TRY(tap__dir_open(dir, false, &root, err));
+    tap_status status = wait_in(root, timeout_ms, err);
+    tap__dir_close(root);
+    return status;
 }

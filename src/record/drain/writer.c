@@ -20,6 +20,7 @@
 
 typedef struct writer {
     tap_ring *ring;
+    tap_dir *root;
     tap_ring_header *h;
     tap_writer_mode mode;
     tap_sink *sink;
@@ -161,7 +162,7 @@ static tap_status writer_open(writer *w, tap_error *err)
     if (!layout)
         return tap_fail(err, TAP_E_INVALID, "layout \"%s\" is not known", w->h->config.layout);
     const tap_sink_type *type = layout->name_file ? &tap__files_sink : &tap__seglog_sink;
-    return type->open(w->ring, &w->sink, err);
+    return type->open(w->ring, w->root, &w->sink, err);
 }
 
 static void writer_close(writer *w)
@@ -209,12 +210,13 @@ static bool writer_round(writer *w)
     return false;
 }
 
-tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err)
+tap_status tap__writer_run(tap_ring *ring, tap_dir *root, tap_writer_mode mode, tap_error *err)
 {
     writer *w = tap__calloc(1, sizeof *w);
     if (!w)
         return tap_fail_nomem(err);
     w->ring = ring;
+    w->root = root;
     w->h = ring->header;
     w->mode = mode;
     watch_producer(w);

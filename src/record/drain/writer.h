@@ -10,11 +10,13 @@ typedef enum tap_writer_mode {
     TAP_WRITER_RECOVER  /* the producer is known to be dead: drains a ring file and leaves */
 } tap_writer_mode;
 
-/* Drains the ring until its producer ends, then finishes the files. The caller holds the ring's writer lock. */
-tap_status tap__writer_run(tap_ring *ring, tap_writer_mode mode, tap_error *err);
+/* Drains the ring into files below root until its producer ends, then finishes them. The caller holds the ring's writer
+ * lock. */
+tap_status tap__writer_run(tap_ring *ring, tap_dir *root, tap_writer_mode mode, tap_error *err);
 
-/* Starts `command __writer RING TALLY` detached from this process: own session, no descriptors of ours, default signals. */
-tap_status tap__writer_spawn(const tap_ring *ring, const char *command, tap_error *err);
+/* Starts `command __writer RING DIRECTORY TALLY`, three descriptors, detached from this process: own session, no
+ * descriptors of ours, default signals. */
+tap_status tap__writer_spawn(const tap_ring *ring, tap_dir *root, const char *command, tap_error *err);
 /* Path of the tensortap command: `given`, TENSORTAP_WRITER, beside this library, PATH. tap__free by the caller; NULL. */
 char *tap__writer_find(const char *given);
 

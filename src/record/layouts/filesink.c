@@ -22,6 +22,8 @@ typedef struct filesink {
     tap_sink sink;
     const tap_layout *layout;
     tap_layout_options options;
+    tap_dir *root;               /* the recording's directory */
+    tap_dir *own;                /* below it, of a forked child; NULL: the files go to root */
     tap_collector *collector;
     tap_journal *journal;
     uint64_t accounted;          /* saves that are in files or listed, of the entries taken */
@@ -142,6 +144,7 @@ static void files_close(tap_sink *sink)
     tap__journal_close(files->journal);
     if (files->hold >= 0)
         close(files->hold);
+    tap__dir_close(files->own);
     tap__free(files);
 }
 
@@ -150,19 +153,18 @@ static tap_status run_begin(filesink *files, tap_error *err)
 {
     const tap_ring_config *c = &files->sink.ring->header->config;
     char who[sizeof c->who + 16];
-    char *run = tap__run_of(files->options.dir, files->options.child);
-    if (!run)
-        return tap_fail_nomem(err);
-    files->hold = tap__run_hold(run);
+    files->hold = tap__run_hold(files->root);
     snprintf(who, sizeof who, "%s.writer", c->who);
-    tap_status status = tap__journal_create_beside(run, who, &files->journal, err);
-    if (files->options.child)
-        snprintf(files->below, sizeof files->below, "rank%d/child%d/", files->options.rank, files->options.child);
-    tap__free(run);
-    return status;
+    TAP_TRY(tap__journal_create_beside(files->root, who, &files->journal, err));
+    if (!files->options.child)
+        return TAP_OK;
+    snprintf(files->below, sizeof files->below, "rank%d/child%d/", files->options.rank, files->options.child);
+    TAP_TRY(tap__layout_child_dir(files->root, files->options.rank, files->options.child, &files->own, err));
+    files->options.dir = files->own;
+    return TAP_OK;
 }
 
-static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
+static tap_status files_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap_error *err)
 {
     *out = NULL;
     tap_ring_header *h = ring->header;
@@ -172,7 +174,8 @@ static tap_status files_open(tap_ring *ring, tap_sink **out, tap_error *err)
         return tap_fail_nomem(err);
     files->sink = (tap_sink){&tap__files_sink, ring};
     files->layout = layout;
-    files->options = tap__layout_options(&h->config);
+    files->root = root;
+    files->options = tap__layout_options(root, &h->config);
     files->options.resume = atomic_load(&h->starts) != 0;
     files->tail_seq = files->kept_seq = atomic_load(&h->tail_seq);
     files->tail_pos = files->kept_pos = atomic_load(&h->tail_pos);
@@ -304,13 +307,11 @@ static void end_for_the_dead(const filesink *files)
     const tap_ring_config *c = &ring->header->config;
     if (c->pid == (int32_t)getpid() || tap__ring_is_locked(ring, TAP_RING_PRODUCER))
         return;
-    char *run = tap__run_of(files->options.dir, files->options.child);
     tap_journal *journal = NULL;
-    if (run && tap__journal_create_beside(run, c->who, &journal, NULL) == TAP_OK &&
+    if (tap__journal_create_beside(files->root, c->who, &journal, NULL) == TAP_OK &&
         tap__journal_end(journal) == TAP_OK)
         tap__tally_remove(c->tally);
     tap__journal_close(journal);
-    tap__free(run);
 }
 
 static void files_finish(tap_sink *sink, const char *ended)

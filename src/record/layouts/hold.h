@@ -3,12 +3,10 @@
 #ifndef TAP_RECORD_HOLD_H
 #define TAP_RECORD_HOLD_H
 
-#include <stdbool.h>
+#include "base/dir.h"
 
-/* The directory of the recording that dir, a forked child's own when `child`, belongs to; tap__free by the caller. */
-char *tap__run_of(const char *dir, bool child);
-/* Makes dir where there is none. Returns what close() lets go, or -1. */
-int tap__run_hold(const char *dir);
-bool tap__run_is_held(const char *dir);
+/* Returns what close() lets go, or -1. */
+int tap__run_hold(tap_dir *dir);
+bool tap__run_is_held(tap_dir *dir);
 
 #endif

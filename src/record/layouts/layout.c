@@ -2,11 +2,10 @@
 #include "record/layouts/layout.h"
 
 #include "format/pt.h"
-#include "base/io.h"
-#include "base/memory.h"
 #include "base/status.h"
 #include "record/layouts/naming.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* In order of detection: what can be told for certain comes first, plain names of files last. */
@@ -31,10 +30,10 @@ static const tap_layout LAYOUTS[] = {
 };
 enum { LAYOUT_COUNT = sizeof LAYOUTS / sizeof LAYOUTS[0] };
 
-tap_layout_options tap__layout_options(const tap_ring_config *config)
+tap_layout_options tap__layout_options(tap_dir *dir, const tap_ring_config *config)
 {
     return (tap_layout_options){
-        .dir = config->dir,
+        .dir = dir,
         .dir_shown = config->dir_shown,
         .child = config->child,
         .several_nodes = config->several_nodes,
@@ -48,6 +47,13 @@ tap_layout_options tap__layout_options(const tap_ring_config *config)
         .framework = config->framework,
         .first_step = config->first_step,
     };
+}
+
+tap_status tap__layout_child_dir(tap_dir *root, int32_t rank, int32_t child, tap_dir **out, tap_error *err)
+{
+    char name[48];
+    snprintf(name, sizeof name, "rank%d/child%d", rank, child);
+    return tap__dir_below(root, name, true, out, err);
 }
 
 const tap_layout *tap__layout_at(size_t index)
@@ -68,7 +74,7 @@ const char *tap__layout_names(void)
     return "native, msprobe, msprobe_modules, torchair, mindspore, torch_npu, troubleshooter";
 }
 
-static tap_status write_files(const tap_layout *layout, const char *dir, const char *relative,
+static tap_status write_files(const tap_layout *layout, tap_dir *dir, const char *relative,
                               const tap_tensor *tensors, size_t count, bool list, tap_error *err)
 {
     if (!layout->file_format)
@@ -76,22 +82,17 @@ static tap_status write_files(const tap_layout *layout, const char *dir, const c
     /* msprobe writes npy for MindSpore: the name that was given to the file decides */
     size_t len = strlen(relative);
     bool npy = len > 4 && strcmp(relative + len - 4, ".npy") == 0;
-    char *path = tap__path_join(dir, relative);
-    if (!path)
-        return tap_fail_nomem(err);
     const char *const *names = list && count == 1 && !npy ? tap__pt_as_list : NULL;
-    tap_status status = tap_file_write(path, npy ? "npy" : "pt", tensors, names, count, npy, err);
-    tap__free(path);
-    return status;
+    return tap__file_write_below(dir, relative, npy ? "npy" : "pt", tensors, names, count, npy, err);
 }
 
-tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, const char *relative,
+tap_status tap__layout_write_files(const tap_layout *layout, tap_dir *dir, const char *relative,
                                    const tap_tensor *tensors, size_t count, tap_error *err)
 {
     return write_files(layout, dir, relative, tensors, count, true, err);
 }
 
-tap_status tap__layout_write_file(const tap_layout *layout, const char *dir, const char *relative,
+tap_status tap__layout_write_file(const tap_layout *layout, tap_dir *dir, const char *relative,
                                   const tap_tensor *tensor, tap_error *err)
 {
     return write_files(layout, dir, relative, tensor, 1, false, err);

@@ -10,12 +10,13 @@
 #ifndef TAP_RECORD_LAYOUT_H
 #define TAP_RECORD_LAYOUT_H
 
+#include "base/dir.h"
 #include "base/strbuf.h"
 #include "record/ring/ring.h"
 
 /* The options a layout may look at; strings live as long as the recorder. */
 typedef struct tap_layout_options {
-    const char *dir;
+    tap_dir *dir;            /* files are below it */
     const char *dir_shown;   /* dir as the user wrote it, for files that name it (msprobe's dump_data_dir); NULL: dir */
     int32_t rank, world_size, device_index, pid;
     int32_t child;           /* pid when this is a forked child's own recorder, else 0: it never shares a file */
@@ -82,17 +83,19 @@ typedef struct tap_layout {
     bool (*collect_waits)(const tap_collector *collector, const int64_t *step, uint64_t seq);
     void (*collect_close)(tap_collector *collector);
 
-    /* Does path look like a recording of this layout? */
-    bool (*detect)(const char *path);
-    /* Lists it: calls add for every record, by rank and then in order of saving. record->file is relative to path, or
-     * to the directory it lies in when path is a file: open it again with tap_file_open and take the entry whose name
-     * is record->path, or the only one. What is broken is a record too, with state TORN. Statistics are there where a file has them; debug.json has no counts, so nan, pos_inf and neg_inf are
+    /* Does dir look like a recording of this layout, or its file `only` like a part of one? */
+    bool (*detect)(tap_dir *dir, const char *only);
+    /* Lists it: calls add for every record, by rank and then in order of saving. record->file is below dir: open it
+     * again with tap__file_open_below and take the entry whose name is record->path, or the only one. What is broken is
+     * a record too, with state TORN. Statistics are there where a file has them; debug.json has no counts, so nan, pos_inf and neg_inf are
      * 1 when max or min show that there are some, and mean and norm are NaN where it has null. */
-    tap_status (*read)(const char *path, tap_record_fn add, void *user, tap_error *err);
+    tap_status (*read)(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
 } tap_layout;
 
 /* The layout's view of a ring's configuration; strings stay the ring's. */
-tap_layout_options tap__layout_options(const tap_ring_config *config);
+tap_layout_options tap__layout_options(tap_dir *dir, const tap_ring_config *config);
+/* The directory a forked child's files go to: beside its parent's below root, never the same. */
+tap_status tap__layout_child_dir(tap_dir *root, int32_t rank, int32_t child, tap_dir **out, tap_error *err);
 
 /* NULL when there is none of that name. tap__layout_at(i): NULL past the last; order of detection. */
 const tap_layout *tap__layout_find(const char *name);
@@ -101,10 +104,10 @@ const tap_layout *tap__layout_at(size_t index);
 const char *tap__layout_names(void);
 
 /* Writes one leaf's file (temporary name, rename, 0640, parents 0750): format and dtype conversions of the layout. */
-tap_status tap__layout_write_file(const tap_layout *layout, const char *dir, const char *relative,
+tap_status tap__layout_write_file(const tap_layout *layout, tap_dir *dir, const char *relative,
                                   const tap_tensor *tensor, tap_error *err);
 /* The same for a list of tensors in one file; only where one_file_per_value. */
-tap_status tap__layout_write_files(const tap_layout *layout, const char *dir, const char *relative,
+tap_status tap__layout_write_files(const tap_layout *layout, tap_dir *dir, const char *relative,
                                    const tap_tensor *tensors, size_t count, tap_error *err);
 
 #endif

@@ -2,14 +2,15 @@
  * in them is trusted, links are not followed. */
 #include "record/layouts/layout_files.h"
 
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "format/format.h"
 #include "record/layouts/strmap.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,7 @@ void tap__strip_process(const char *text, const char **end, tap_found *found)
 /* -------------------------------------------------------------------------------------------------------- walking */
 
 typedef struct walk {
+    tap_dir *dir;
     tap_strbuf whole;      /* path of what is looked at */
     size_t base;           /* where its relative part starts */
     size_t left;           /* files that may still come */
@@ -166,19 +168,18 @@ static int names_order(const void *a, const void *b)
     return tap__natural_compare(*(char *const *)a, *(char *const *)b);
 }
 
-static tap_status names_read(names *list, walk *w, tap_error *err)
+static tap_status names_read(names *list, DIR *dir, walk *w, tap_error *err)
 {
-    DIR *dir = opendir(w->whole.text);
-    if (!dir)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open directory %s", w->whole.text);
     tap_status status = TAP_OK;
-    for (struct dirent *entry; status == TAP_OK && (entry = readdir(dir));) {
+    errno = 0; /* at the end it stays so */
+    for (struct dirent *entry; status == TAP_OK && (entry = readdir(dir)); errno = 0) {
         if (entry->d_name[0] == '.')
             continue; /* also temporary files */
         if (!names_add(list, entry->d_name))
             status = tap_fail_nomem(err);
     }
-    closedir(dir);
+    if (status == TAP_OK && errno)
+        status = tap_fail_errno(err, TAP_E_IO, "cannot list %s", w->whole.text);
     if (list->count)
         qsort(list->items, list->count, sizeof *list->items, names_order);
     return status;
@@ -186,10 +187,11 @@ static tap_status names_read(names *list, walk *w, tap_error *err)
 
 static tap_status walk_dir(walk *w, int depth, tap_error *err);
 
-static tap_status walk_item(walk *w, int depth, tap_error *err)
+/* name: the last part of what is at, in the directory parent. */
+static tap_status walk_item(walk *w, int parent, const char *name, int depth, tap_error *err)
 {
     struct stat st;
-    if (lstat(w->whole.text, &st) != 0)
+    if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return TAP_OK; /* went away meanwhile */
     if (S_ISDIR(st.st_mode))
         return depth > 0 ? walk_dir(w, depth - 1, err) : TAP_OK;
@@ -202,50 +204,56 @@ static tap_status walk_item(walk *w, int depth, tap_error *err)
     return TAP_OK;
 }
 
-static tap_status walk_dir(walk *w, int depth, tap_error *err)
+static tap_status walk_names(walk *w, DIR *dir, const names *list, int depth, tap_error *err)
 {
-    names list = {NULL, 0, 0};
-    tap_status status = names_read(&list, w, err);
-    if (status != TAP_OK && w->whole.len > w->base) { /* one unreadable directory does not hide the others */
-        status = status == TAP_E_IO || status == TAP_E_NOTFOUND ? TAP_OK : status;
-    }
+    tap_status status = TAP_OK;
     size_t len = w->whole.len;
-    for (size_t i = 0; i < list.count && status == TAP_OK && !w->stopped; i++) {
+    for (size_t i = 0; i < list->count && status == TAP_OK && !w->stopped; i++) {
         w->whole.len = len;
-        if (len && w->whole.text[len - 1] != '/')
+        if (w->whole.text[len - 1] != '/')
             tap__strbuf_char(&w->whole, '/');
-        tap__strbuf_str(&w->whole, list.items[i]);
-        status = w->whole.failed ? tap_fail_nomem(err) : walk_item(w, depth, err);
+        tap__strbuf_str(&w->whole, list->items[i]);
+        status = w->whole.failed ? tap_fail_nomem(err) : walk_item(w, dirfd(dir), list->items[i], depth, err);
     }
     w->whole.len = len;
     w->whole.text[len] = 0;
+    return status;
+}
+
+/* One unreadable directory does not hide the others. */
+static tap_status walk_dir(walk *w, int depth, tap_error *err)
+{
+    bool top = w->whole.len <= w->base;
+    DIR *dir = tap__dir_list(w->dir, top ? "" : w->whole.text + w->base);
+    if (!dir)
+        return top ? tap_fail_errno(err, TAP_E_IO, "cannot open directory %s", w->whole.text) : TAP_OK;
+    names list = {NULL, 0, 0};
+    tap_status status = names_read(&list, dir, w, err);
+    if (status == TAP_E_NOTFOUND && !top)
+        status = TAP_OK; /* removed meanwhile */
+    if (status == TAP_OK)
+        status = walk_names(w, dir, &list, depth, err);
+    closedir(dir);
     names_free(&list);
     return status;
 }
 
-tap_status tap__tree_walk(const char *path, int depth, size_t max_files, tap_visit_fn visit, void *user,
+tap_status tap__tree_walk(tap_dir *dir, const char *only, int depth, size_t max_files, tap_visit_fn visit, void *user,
                           tap_error *err)
 {
-    char *real = realpath(path, NULL);
-    struct stat st;
-    if (!real || stat(real, &st) != 0) {
-        free(real);
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
-    }
-    walk w = {.left = max_files, .visit = visit, .user = user};
-    tap__strbuf_str(&w.whole, real);
-    free(real);
-    tap_status status;
-    if (w.whole.failed) {
+    walk w = {.dir = dir, .left = max_files, .visit = visit, .user = user};
+    tap__strbuf_str(&w.whole, dir->path);
+    bool slash = w.whole.len && w.whole.text[w.whole.len - 1] == '/';
+    w.base = w.whole.len + !slash;
+    if (only)
+        tap__strbuf_printf(&w.whole, "%s%s", slash ? "" : "/", only);
+    tap_status status = TAP_OK;
+    if (w.whole.failed)
         status = tap_fail_nomem(err);
-    } else if (S_ISDIR(st.st_mode)) {
-        w.base = w.whole.len + (w.whole.text[w.whole.len - 1] != '/');
-        status = walk_dir(&w, depth, err);
-    } else {
-        w.base = (size_t)(strrchr(w.whole.text, '/') - w.whole.text) + 1;
+    else if (only)
         visit(user, w.whole.text, w.whole.text + w.base);
-        status = TAP_OK;
-    }
+    else
+        status = walk_dir(&w, depth, err);
     tap__strbuf_free(&w.whole);
     return status;
 }
@@ -280,10 +288,10 @@ static bool detect_visit(void *user, const char *whole, const char *relative)
     return !d->yes;
 }
 
-bool tap__tree_detect(const char *path, int depth, tap_parse_fn parse)
+bool tap__tree_detect(tap_dir *dir, const char *only, int depth, tap_parse_fn parse)
 {
     detection d = {.parse = parse};
-    tap__tree_walk(path, depth, MAX_FILES, detect_visit, &d, NULL);
+    tap__tree_walk(dir, only, depth, MAX_FILES, detect_visit, &d, NULL);
     found_free(&d.found);
     return d.yes;
 }
@@ -357,14 +365,14 @@ static void record_from_found(tap_record *record, const item *it)
 }
 
 /* A file of several values gives a record for each. */
-static tap_status add_file(const item *it, uint64_t *seq, tap_record_fn add, void *user)
+static tap_status add_file(tap_dir *dir, const item *it, uint64_t *seq, tap_record_fn add, void *user)
 {
     tap_record record;
     record_from_found(&record, it);
     tap_file *file;
     tap_error why;
     tap_facts facts = {.why = why.message};
-    if (tap_file_open(it->whole, &file, &why) != TAP_OK) {
+    if (tap__file_open_below(dir, it->relative, &file, &why) != TAP_OK) {
         record.seq = (*seq)++;
         record.state = TAP_RECORD_TORN;
         return add(user, &record, &facts);
@@ -409,11 +417,11 @@ static bool number_call(tap_strmap *calls, tap_found *found)
     return next;
 }
 
-tap_status tap__tree_read(const char *path, int depth, tap_parse_fn parse, tap_record_fn add, void *user,
+tap_status tap__tree_read(tap_dir *dir, const char *only, int depth, tap_parse_fn parse, tap_record_fn add, void *user,
                           tap_error *err)
 {
     reading r = {.parse = parse};
-    tap_status status = tap__tree_walk(path, depth, MAX_FILES, read_visit, &r, err);
+    tap_status status = tap__tree_walk(dir, only, depth, MAX_FILES, read_visit, &r, err);
     if (status == TAP_OK && r.failed)
         status = tap_fail_nomem(err);
     if (r.count)
@@ -425,7 +433,7 @@ tap_status tap__tree_read(const char *path, int depth, tap_parse_fn parse, tap_r
             seq = 0;
         status = number_call(&calls, &r.items[i].found) ? TAP_OK : tap_fail_nomem(err);
         if (status == TAP_OK)
-            status = add_file(&r.items[i], &seq, add, user);
+            status = add_file(dir, &r.items[i], &seq, add, user);
     }
     tap__strmap_free(&calls);
     for (size_t i = 0; i < r.count; i++) {

@@ -23,16 +23,16 @@ typedef struct tap_found {
  * directory that is read. false: not a file of this layout. */
 typedef bool (*tap_parse_fn)(const char *whole, const char *relative, tap_found *found);
 
-/* At least one file at most depth directories below path (or path itself) parses. */
-bool tap__tree_detect(const char *path, int depth, tap_parse_fn parse);
+/* At least one file at most depth directories below dir (or only that one) parses. */
+bool tap__tree_detect(tap_dir *dir, const char *only, int depth, tap_parse_fn parse);
 /* Lists them all; dtype and shape come from the files. */
-tap_status tap__tree_read(const char *path, int depth, tap_parse_fn parse, tap_record_fn add, void *user,
+tap_status tap__tree_read(tap_dir *dir, const char *only, int depth, tap_parse_fn parse, tap_record_fn add, void *user,
                           tap_error *err);
 
-/* Calls visit for every plain file below path, hidden ones left out, directories in natural order ("step2" before
- * "step10"); visit returns false to stop. path may be a file: relative is then its name. */
+/* Calls visit for every plain file below dir, hidden ones left out, directories in natural order ("step2" before
+ * "step10"), or for the one file `only`; visit returns false to stop. */
 typedef bool (*tap_visit_fn)(void *user, const char *whole, const char *relative);
-tap_status tap__tree_walk(const char *path, int depth, size_t max_files, tap_visit_fn visit, void *user,
+tap_status tap__tree_walk(tap_dir *dir, const char *only, int depth, size_t max_files, tap_visit_fn visit, void *user,
                           tap_error *err);
 
 /* Order of people: runs of digits by value. */

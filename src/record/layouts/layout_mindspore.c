@@ -63,12 +63,12 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
     return true;
 }
 
-bool tap__mindspore_detect(const char *path)
+bool tap__mindspore_detect(tap_dir *dir, const char *only)
 {
-    return tap__tree_detect(path, 4, parse);
+    return tap__tree_detect(dir, only, 4, parse);
 }
 
-tap_status tap__mindspore_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+tap_status tap__mindspore_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err)
 {
-    return tap__tree_read(path, 4, parse, add, user, err);
+    return tap__tree_read(dir, only, 4, parse, add, user, err);
 }

@@ -146,12 +146,12 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
     return true;
 }
 
-bool tap__torchair_detect(const char *path)
+bool tap__torchair_detect(tap_dir *dir, const char *only)
 {
-    return tap__tree_detect(path, 5, parse);
+    return tap__tree_detect(dir, only, 5, parse);
 }
 
-tap_status tap__torchair_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+tap_status tap__torchair_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err)
 {
-    return tap__tree_read(path, 5, parse, add, user, err);
+    return tap__tree_read(dir, only, 5, parse, add, user, err);
 }

@@ -65,12 +65,12 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
     return true;
 }
 
-bool tap__troubleshooter_detect(const char *path)
+bool tap__troubleshooter_detect(tap_dir *dir, const char *only)
 {
-    return tap__tree_detect(path, 2, parse);
+    return tap__tree_detect(dir, only, 2, parse);
 }
 
-tap_status tap__troubleshooter_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+tap_status tap__troubleshooter_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err)
 {
-    return tap__tree_read(path, 16, parse, add, user, err);
+    return tap__tree_read(dir, only, 16, parse, add, user, err);
 }

@@ -78,8 +78,8 @@ tap_status tap__node_parse_plain(const char *text, size_t len, tap_node **out, t
 
 /* Where a debug.json or dump.json lies. */
 typedef struct tap_msprobe_place {
-    const char *root;     /* directory that record files are relative to */
-    const char *relative; /* of its directory below it, with a "/" behind; "" for root itself */
+    tap_dir *dir;         /* that record files are below; NULL: none are looked for */
+    const char *relative; /* of its directory below that, with a "/" behind; "" for dir itself */
     int64_t step;
     int32_t rank, child;
     bool modules;         /* it is a dump.json */

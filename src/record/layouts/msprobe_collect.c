@@ -119,16 +119,13 @@ static const char *main_file(const tap_collector *collector)
     return collector->modules ? "dump" : "debug";
 }
 
-/* file: without ".json" */
-static char *step_path(const tap_collector *collector, int64_t step, const char *file)
+/* file: without ".json"; the name below options.dir, tap__strbuf_free by the caller. false: no memory. */
+static bool step_name(const tap_collector *collector, int64_t step, const char *file, tap_strbuf *name)
 {
-    tap_strbuf relative = TAP_STRBUF_INIT;
-    tap__msprobe_dir(&collector->options, step, &relative);
-    tap__strbuf_str(&relative, file);
-    tap__strbuf_str(&relative, ".json");
-    char *path = relative.failed ? NULL : tap__path_join(collector->options.dir, relative.text);
-    tap__strbuf_free(&relative);
-    return path;
+    tap__msprobe_dir(&collector->options, step, name);
+    tap__strbuf_str(name, file);
+    tap__strbuf_str(name, ".json");
+    return !name->failed;
 }
 
 static size_t tree_bytes(const tap_node *node)
@@ -145,23 +142,21 @@ typedef tap_status (*parse_fn)(const char *text, size_t len, tap_node **out, tap
 static tap_status load_tree(tap_collector *collector, step_file *file, const char *name, parse_fn parse,
                             tap_node **tree, tap_error *err)
 {
-    char *path = step_path(collector, file->step, name), *text = NULL;
-    if (!path)
-        return tap_fail_nomem(err);
+    tap_strbuf relative = TAP_STRBUF_INIT;
+    char *text = NULL;
     size_t len;
-    tap_status status = TAP_OK;
-    if (access(path, F_OK) == 0) {
-        status = tap__file_get(path, FILE_MAX_BYTES, &text, &len, err);
-        if (status == TAP_OK) {
-            tap__node_free(*tree);
-            status = parse(text, len, tree, err);
-        }
+    tap_status status = tap_fail_nomem(err);
+    if (step_name(collector, file->step, name, &relative))
+        status = tap__dir_get(collector->options.dir, relative.text, FILE_MAX_BYTES, &text, &len, err);
+    tap__strbuf_free(&relative);
+    if (status == TAP_OK) {
+        tap__node_free(*tree);
+        status = parse(text, len, tree, err);
         if (status == TAP_OK)
             file->bytes += tree_bytes(*tree);
     }
     tap__free(text);
-    tap__free(path);
-    return status;
+    return status == TAP_E_NOTFOUND ? TAP_OK : status;
 }
 
 /* Goes on with files that were written and closed. */
@@ -252,7 +247,7 @@ static void write_header(tap_collector *collector, tap_json *json, int64_t step)
     tap__json_str(json, options->framework ? options->framework : "pytorch");
     tap__json_key(json, "dump_data_dir");
     if (tensors) {
-        const char *dir = options->dir_shown ? options->dir_shown : options->dir;
+        const char *dir = options->dir_shown ? options->dir_shown : options->dir->path;
         tap_strbuf *shown = &collector->scratch;
         tap__strbuf_clear(shown);
         tap__strbuf_str(shown, dir);
@@ -271,7 +266,7 @@ static void write_header(tap_collector *collector, tap_json *json, int64_t step)
 /* The start of the file that does not change, from the file as it is. */
 static tap_status copy_start(tap_newfile *to, uint64_t bytes, tap_strbuf *buffer, tap_error *err)
 {
-    int from = open(to->path, O_RDONLY | O_CLOEXEC);
+    int from = openat(to->parent, to->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (from < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open %s to go on with it", to->path);
     tap_status status = TAP_OK;
@@ -368,11 +363,11 @@ static void retire(tap_collector *collector, step_file *file, size_t settled, ui
 static tap_status step_create(tap_collector *collector, const step_file *file, const char *name, tap_newfile *to,
                               tap_error *err)
 {
-    char *path = step_path(collector, file->step, name);
-    if (!path)
-        return tap_fail_nomem(err);
-    tap_status status = tap__file_create(to, path, err);
-    tap__free(path);
+    tap_strbuf relative = TAP_STRBUF_INIT;
+    tap_status status = step_name(collector, file->step, name, &relative)
+                            ? tap__file_create(to, collector->options.dir, relative.text, err)
+                            : tap_fail_nomem(err);
+    tap__strbuf_free(&relative);
     return status;
 }
 
@@ -571,7 +566,7 @@ static tap_status collect_data(tap_collector *collector, const tap_entry *entry,
         return tap_fail(err, TAP_E_CORRUPT, "entry %llu has a malformed meta block", (unsigned long long)entry->seq);
     if (collector->bytes > MEMORY_MAX)
         return tap_fail(err, TAP_E_LIMIT, "%s.json of %s cannot be written and takes too much memory; free space on "
-                        "the disk", main_file(collector), collector->options.dir);
+                        "the disk", main_file(collector), collector->options.dir->path);
     TAP_TRY(step_open(collector, entry->step, &file, err));
     if (collector->modules && meta.text[TAP_META_SUFFIX])
         return collect_beside(collector, file, entry, &meta, payload, err);

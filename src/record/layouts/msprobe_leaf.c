@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/io.h"
 #include "base/status.h"
+#include "format/format.h"
 
 #include <json-c/json.h>
 #include <math.h>
@@ -156,18 +157,17 @@ static void write_stat(tap_json *json, const char *key, stat value)
 static bool sum_of_file(const tap_layout_options *options, const tap_meta *meta, uint64_t *sum)
 {
     char *relative = tap__strndup(meta->text[TAP_META_FILE], meta->len[TAP_META_FILE]);
-    char *path = relative ? tap__path_join(options->dir, relative) : NULL;
     tap_file *file = NULL;
     tap_file_entry entry;
     tap_file_entry_init(&entry);
-    bool ok = path && tap_file_open(path, &file, NULL) == TAP_OK && tap_file_get(file, 0, &entry, NULL) == TAP_OK;
+    bool ok = relative && tap__file_open_below(options->dir, relative, &file, NULL) == TAP_OK &&
+              tap_file_get(file, 0, &entry, NULL) == TAP_OK;
     int64_t bytes = ok ? tap_tensor_bytes(&entry.tensor) : -1;
     ok = ok && bytes >= 0 && tap_tensor_is_contiguous(&entry.tensor);
     if (ok)
         *sum = tap__checksum_add(options->checksum, 0, entry.tensor.data, (size_t)bytes);
     if (file)
         tap_file_close(file);
-    tap__free(path);
     tap__free(relative);
     return ok;
 }

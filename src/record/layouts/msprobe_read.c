@@ -2,7 +2,6 @@
  * in order. Where such a file is broken, the tensor files beside it that it no longer names are told by their names. */
 #include "record/layouts/msprobe.h"
 
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "record/layouts/layout_files.h"
@@ -17,8 +16,7 @@
 #define TREE_DEPTH 4 /* pynative/step0/rank0/debug.json */
 
 typedef struct found_json {
-    char *whole;
-    size_t base;         /* of its relative part */
+    char *relative;
     int64_t step;
     int32_t rank, child, pid;
 } found_json;
@@ -67,9 +65,9 @@ static bool list_visit(void *user, const char *whole, const char *relative)
         list->items = grown;
         list->cap = cap;
     }
-    found_json found = {.whole = tap__strdup(whole), .base = (size_t)(relative - whole)};
+    found_json found = {.relative = tap__strdup(relative)};
     read_place(whole, &found);
-    if (!found.whole)
+    if (!found.relative)
         return !(list->failed = true);
     list->items[list->count++] = found;
     return !list->only_one;
@@ -82,33 +80,33 @@ static int list_order(const void *a, const void *b)
         return x->rank < y->rank ? -1 : 1;
     if (x->child != y->child)
         return x->child < y->child ? -1 : 1;
-    return x->step < y->step ? -1 : x->step > y->step ? 1 : strcmp(x->whole, y->whole);
+    return x->step < y->step ? -1 : x->step > y->step ? 1 : strcmp(x->relative, y->relative);
 }
 
 static void list_free(listing *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        tap__free(list->items[i].whole);
+        tap__free(list->items[i].relative);
     tap__free(list->items);
 }
 
-static bool detect(const char *path, const char *file)
+static bool detect(tap_dir *dir, const char *only, const char *file)
 {
     listing list = {.file = file, .only_one = true};
-    tap__tree_walk(path, TREE_DEPTH, MAX_FILES, list_visit, &list, NULL);
+    tap__tree_walk(dir, only, TREE_DEPTH, MAX_FILES, list_visit, &list, NULL);
     bool yes = list.count;
     list_free(&list);
     return yes;
 }
 
-bool tap__msprobe_detect(const char *path)
+bool tap__msprobe_detect(tap_dir *dir, const char *only)
 {
-    return detect(path, "debug.json");
+    return detect(dir, only, "debug.json");
 }
 
-bool tap__msprobe_modules_detect(const char *path)
+bool tap__msprobe_modules_detect(tap_dir *dir, const char *only)
 {
-    return detect(path, "dump.json");
+    return detect(dir, only, "dump.json");
 }
 
 /* Processes without a rank that wrote side by side are told apart as children of rank 0. */
@@ -231,13 +229,14 @@ static tap_status add_unnamed(void *user, const tap_record *record, const tap_fa
 
 static tap_status add_files(rest *r, tap_error *err)
 {
-    tap_strbuf path = TAP_STRBUF_INIT;
-    tap__strbuf_printf(&path, "%s/%sdump_tensor_data", r->place->root, r->place->relative);
-    struct stat st;
-    tap_status status = path.failed ? tap_fail_nomem(err) : TAP_OK;
-    if (status == TAP_OK && stat(path.text, &st) == 0)
-        status = tap__tree_read(path.text, 0, r->place->modules ? parse_module : parse_debug, add_unnamed, r, err);
-    tap__strbuf_free(&path);
+    tap_strbuf name = TAP_STRBUF_INIT;
+    tap_dir *files = NULL;
+    tap__strbuf_printf(&name, "%sdump_tensor_data", r->place->relative);
+    tap_status status = name.failed ? tap_fail_nomem(err) : TAP_OK;
+    if (status == TAP_OK && tap__dir_below(r->place->dir, name.text, false, &files, NULL) == TAP_OK)
+        status = tap__tree_read(files, NULL, 0, r->place->modules ? parse_module : parse_debug, add_unnamed, r, err);
+    tap__dir_close(files);
+    tap__strbuf_free(&name);
     return status;
 }
 
@@ -285,39 +284,30 @@ static tap_status read_text(const tap_msprobe_place *place, const char *file, co
     return status;
 }
 
-static tap_status read_json(found_json *found, bool modules, uint64_t *seq, tap_record_fn add, void *user,
-                            tap_error *err)
+static tap_status read_json(tap_dir *dir, const found_json *found, bool modules, uint64_t *seq, tap_record_fn add,
+                            void *user, tap_error *err)
 {
-    char *file = tap__strdup(found->whole + found->base), *text = NULL;
+    char *text = NULL;
     size_t len = 0;
     tap_error why;
-    tap_status got = tap__file_get(found->whole, JSON_MAX_BYTES, &text, &len, &why);
-    /* whole becomes the root directory, relative a copy of what follows it */
-    *strrchr(found->whole, '/') = 0;
-    size_t whole_len = strlen(found->whole);
-    tap_strbuf relative = TAP_STRBUF_INIT;
-    if (found->base <= whole_len) {
-        tap__strbuf_str(&relative, found->whole + found->base);
-        tap__strbuf_char(&relative, '/');
-        found->whole[found->base ? found->base - 1 : 0] = 0;
-    } else {
-        tap__strbuf_str(&relative, "");
-    }
-    tap_msprobe_place place = {found->whole[0] ? found->whole : "/", relative.text, found->step, found->rank,
-                               found->child, modules};
-    tap_status status = relative.failed || !file || got == TAP_E_NOMEM ? tap_fail_nomem(err)
-                        : got == TAP_OK ? read_text(&place, file, text, len, seq, add, user, err)
-                                        : read_rest(&place, NULL, 0, file, why.message, seq, add, user, err);
-    tap__strbuf_free(&relative);
+    const char *slash = strrchr(found->relative, '/');
+    char *below = tap__strndup(found->relative, slash ? (size_t)(slash - found->relative) + 1 : 0);
+    tap_status got = tap__dir_get(dir, found->relative, JSON_MAX_BYTES, &text, &len, &why);
+    tap_msprobe_place place = {dir, below, found->step, found->rank, found->child, modules};
+    tap_status status = !below || got == TAP_E_NOMEM ? tap_fail_nomem(err)
+                        : got == TAP_OK
+                            ? read_text(&place, found->relative, text, len, seq, add, user, err)
+                            : read_rest(&place, NULL, 0, found->relative, why.message, seq, add, user, err);
+    tap__free(below);
     tap__free(text);
-    tap__free(file);
     return status;
 }
 
-static tap_status read_tree(const char *path, bool modules, tap_record_fn add, void *user, tap_error *err)
+static tap_status read_tree(tap_dir *dir, const char *only, bool modules, tap_record_fn add, void *user,
+                            tap_error *err)
 {
     listing list = {.file = modules ? "dump.json" : "debug.json"};
-    tap_status status = tap__tree_walk(path, TREE_DEPTH, MAX_FILES, list_visit, &list, err);
+    tap_status status = tap__tree_walk(dir, only, TREE_DEPTH, MAX_FILES, list_visit, &list, err);
     if (status == TAP_OK && list.failed)
         status = tap_fail_nomem(err);
     tell_processes(&list);
@@ -327,18 +317,18 @@ static tap_status read_tree(const char *path, bool modules, tap_record_fn add, v
     for (size_t i = 0; i < list.count && status == TAP_OK; i++) {
         if (i && list.items[i].rank != list.items[i - 1].rank)
             seq = 0;
-        status = read_json(&list.items[i], modules, &seq, add, user, err);
+        status = read_json(dir, &list.items[i], modules, &seq, add, user, err);
     }
     list_free(&list);
     return status;
 }
 
-tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+tap_status tap__msprobe_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err)
 {
-    return read_tree(path, false, add, user, err);
+    return read_tree(dir, only, false, add, user, err);
 }
 
-tap_status tap__msprobe_modules_read(const char *path, tap_record_fn add, void *user, tap_error *err)
+tap_status tap__msprobe_modules_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err)
 {
-    return read_tree(path, true, add, user, err);
+    return read_tree(dir, only, true, add, user, err);
 }

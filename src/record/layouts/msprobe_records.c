@@ -160,14 +160,13 @@ static void read_file_name(reader *r, const tap_json_value *leaf, uint64_t bytes
     tap__strbuf_str(&r->file, r->place->relative);
     tap__strbuf_str(&r->file, "dump_tensor_data/");
     tap__strbuf_str(&r->file, name);
-    char *path = r->file.failed || !r->place->root ? NULL : tap__path_join(r->place->root, r->file.text);
     struct stat st;
-    if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+    if (!r->file.failed && r->place->dir && tap__dir_stat(r->place->dir, r->file.text, &st) == 0 &&
+        S_ISREG(st.st_mode)) {
         record->state = TAP_RECORD_WHOLE;
         record->payload_bytes = bytes;
     }
     record->file = r->file.failed ? "" : r->file.text;
-    tap__free(path);
 }
 
 static void read_tensor(reader *r, const tap_json_value *leaf)

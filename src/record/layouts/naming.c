@@ -119,7 +119,7 @@ static tap_status leaves_dir(const char *path, const tap_layout_options *options
 {
     return tap_fail(err, TAP_E_INVALID,
                     "%.200s would be written outside %s; give a path below it, or open the recorder with a directory "
-                    "that holds both", path, options->dir);
+                    "that holds both", path, options->dir->path);
 }
 
 /* The part of an absolute path behind dir, or NULL. */
@@ -150,7 +150,7 @@ tap_status tap__user_path(const tap_layout_options *options, const char *path, t
                           size_t *file_len, tap_error *err)
 {
     const char *whole = path;
-    if (path[0] == '/' && !(path = below_dir(path, options->dir)))
+    if (path[0] == '/' && !(path = below_dir(path, options->dir->path)))
         return leaves_dir(whole, options, err);
     size_t start = out->len;
     for (const char *slash; (slash = strchr(path, '/')); path = slash + 1) {

@@ -95,17 +95,17 @@ tap_status tap__msprobe_collect_flush(tap_collector *collector, uint64_t now_ns,
 bool tap__msprobe_collect_waits(const tap_collector *collector, const int64_t *step, uint64_t seq);
 void tap__msprobe_collect_close(tap_collector *collector);
 
-bool tap__torch_npu_detect(const char *path);
-bool tap__torchair_detect(const char *path);
-bool tap__mindspore_detect(const char *path);
-bool tap__troubleshooter_detect(const char *path);
-bool tap__msprobe_detect(const char *path);
-bool tap__msprobe_modules_detect(const char *path);
-tap_status tap__torch_npu_read(const char *path, tap_record_fn add, void *user, tap_error *err);
-tap_status tap__torchair_read(const char *path, tap_record_fn add, void *user, tap_error *err);
-tap_status tap__mindspore_read(const char *path, tap_record_fn add, void *user, tap_error *err);
-tap_status tap__troubleshooter_read(const char *path, tap_record_fn add, void *user, tap_error *err);
-tap_status tap__msprobe_read(const char *path, tap_record_fn add, void *user, tap_error *err);
-tap_status tap__msprobe_modules_read(const char *path, tap_record_fn add, void *user, tap_error *err);
+bool tap__torch_npu_detect(tap_dir *dir, const char *only);
+bool tap__torchair_detect(tap_dir *dir, const char *only);
+bool tap__mindspore_detect(tap_dir *dir, const char *only);
+bool tap__troubleshooter_detect(tap_dir *dir, const char *only);
+bool tap__msprobe_detect(tap_dir *dir, const char *only);
+bool tap__msprobe_modules_detect(tap_dir *dir, const char *only);
+tap_status tap__torch_npu_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__torchair_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__mindspore_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__troubleshooter_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__msprobe_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
+tap_status tap__msprobe_modules_read(tap_dir *dir, const char *only, tap_record_fn add, void *user, tap_error *err);
 
 #endif

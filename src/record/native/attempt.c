@@ -10,7 +10,6 @@
 #include "base/newfile.h"
 #include "base/status.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <json-c/json.h>
@@ -19,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define JSON_MAX (64u << 10)
@@ -27,24 +25,26 @@
 
 /* ---------------------------------------------------------------------------------------------------------- names */
 
-char *tap__attempt_path(const tap_attempt_files *files, const char *suffix)
+tap_attempt_files tap__attempt_files(tap_dir *root, int32_t rank, int32_t attempt, int32_t child)
 {
-    char name[64];
-    snprintf(name, sizeof name, "attempt%d%s", files->attempt, suffix);
-    return tap__path_join(files->dir, name);
+    tap_attempt_files files = {.root = root, .rank = rank, .attempt = attempt, .child = child};
+    int len = snprintf(files.dir, sizeof files.dir, "rank%d", rank);
+    if (child)
+        snprintf(files.dir + len, sizeof files.dir - (size_t)len, "/child%d", child);
+    return files;
 }
 
-char *tap__segment_path(const tap_attempt_files *files, uint32_t segment)
+const char *tap__attempt_name(const tap_attempt_files *files, const char *suffix, char *name)
+{
+    snprintf(name, TAP_ATTEMPT_NAME, "%s/attempt%d%s", files->dir, files->attempt, suffix);
+    return name;
+}
+
+const char *tap__segment_name(const tap_attempt_files *files, uint32_t segment, char *name)
 {
     char suffix[32];
     snprintf(suffix, sizeof suffix, "-%06u.tap", segment);
-    return tap__attempt_path(files, suffix);
-}
-
-void tap__attempt_files_free(tap_attempt_files *files)
-{
-    tap__free(files->dir);
-    *files = (tap_attempt_files){0};
+    return tap__attempt_name(files, suffix, name);
 }
 
 bool tap__name_number(const char *name, const char *prefix, int32_t *number, const char **rest)
@@ -196,122 +196,75 @@ tap_status tap__attempt_parse(const char *text, size_t len, tap_attempt_info *in
 tap_status tap__attempt_read(const tap_attempt_files *files, tap_attempt_info *info, tap_error *err)
 {
     memset(info, 0, sizeof *info);
-    char *path = tap__attempt_path(files, ".json");
-    if (!path)
-        return tap_fail_nomem(err);
-    char *text = NULL;
+    char name[TAP_ATTEMPT_NAME], *text = NULL;
     size_t len;
-    tap_status status = tap__file_get(path, JSON_MAX, &text, &len, err);
-    if (status == TAP_OK) {
-        tap_error why;
-        status = tap__attempt_parse(text, len, info, &why);
-        if (status != TAP_OK)
-            tap_fail(err, status, "%s: %s; its segments can still be read", path, why.message);
-    }
+    TAP_TRY(tap__dir_get(files->root, tap__attempt_name(files, ".json", name), JSON_MAX, &text, &len, err));
+    tap_error why;
+    tap_status status = tap__attempt_parse(text, len, info, &why);
+    if (status != TAP_OK)
+        tap_fail(err, status, "%s/%s: %s; its segments can still be read", files->root->path, name, why.message);
     tap__free(text);
-    tap__free(path);
     return status;
 }
 
 /* A full disk has no room for a new file, but the old one's block can be written again. */
-static tap_status overwrite(const char *path, const tap_strbuf *text, tap_error *err)
+static tap_status overwrite(const tap_attempt_files *files, const char *name, const tap_strbuf *text, tap_error *err)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = tap__dir_file(files->root, name, O_WRONLY);
     if (fd < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s/%s", files->root->path, name);
     tap_status status = TAP_OK;
     if (tap__pwrite_all(fd, text->text, text->len, 0) || ftruncate(fd, (off_t)text->len))
-        status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", path);
+        status = tap_fail_errno(err, TAP_E_IO, "cannot write %s/%s", files->root->path, name);
     close(fd);
     return status;
 }
 
 tap_status tap__attempt_write(const tap_attempt_files *files, const tap_attempt_info *info, tap_error *err)
 {
+    char name[TAP_ATTEMPT_NAME];
     tap_strbuf text = TAP_STRBUF_INIT;
     info_text(files, info, &text);
-    char *path = tap__attempt_path(files, ".json");
-    tap_status status;
-    if (text.failed || !path) {
-        status = tap_fail_nomem(err);
-    } else {
-        status = tap__file_put(path, text.text, text.len, err);
-        if (status == TAP_E_NOSPACE)
-            status = overwrite(path, &text, err);
-    }
+    tap_status status = text.failed ? tap_fail_nomem(err)
+                                    : tap__file_put(files->root, tap__attempt_name(files, ".json", name), text.text,
+                                                    text.len, err);
+    if (status == TAP_E_NOSPACE)
+        status = overwrite(files, name, &text, err);
     tap__strbuf_free(&text);
-    tap__free(path);
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------ new files */
+/* ------------------------------------------------------------------------------------------------------- the run */
 
-/* Gives the finished temporary its name unless that is taken: EEXIST. Not every file system has every way. */
-static int put_in_place(const tap_newfile *file, const tap_strbuf *text)
-{
-    if (renameat2(AT_FDCWD, file->temporary, AT_FDCWD, file->path, RENAME_NOREPLACE) == 0)
-        return 0;
-    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
-        return -1;
-    if (link(file->temporary, file->path) == 0)
-        return 0;
-    if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP)
-        return -1;
-    int fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, TAP_FILE_MODE);
-    if (fd < 0)
-        return -1;
-    int result = tap__write_all(fd, text->text, text->len);
-    return close(fd) ? -1 : result;
-}
+static const char RUN[] = "run.json";
 
-/* Writes a file that must not exist: TAP_E_EXISTS when it does. Readers never see half of it. */
-static tap_status file_put_new(const char *path, const tap_strbuf *text, tap_error *err)
+tap_status tap__run_check(tap_dir *dir, tap_error *err)
 {
-    if (text->failed || !path)
-        return tap_fail_nomem(err);
-    tap_newfile file;
-    TAP_TRY(tap__file_create(&file, path, err));
-    tap_status status = TAP_OK;
-    if (tap__write_all(file.fd, text->text, text->len))
-        status = tap_fail_errno(err, TAP_E_IO, "cannot write %s", path);
-    else if (put_in_place(&file, text))
-        status = tap_fail_errno(err, TAP_E_IO, "cannot put %s in place", path);
-    tap__file_abort(&file);
-    return status;
-}
-
-tap_status tap__run_check(const char *dir, tap_error *err)
-{
-    char *path = tap__path_join(dir, "run.json");
-    if (!path)
-        return tap_fail_nomem(err);
     char *text = NULL;
     size_t len = 0;
-    tap_status status = tap__file_get(path, JSON_MAX, &text, &len, err);
-    if (status == TAP_OK) {
-        struct json_object *layout, *root = object_parse(text, len);
-        tap_json_reader reader;
-        const char *whole;
-        size_t whole_len;
-        tap__json_read_begin(&reader, text, len, 8);
-        if (!root && !(tap__json_skip(&reader, &whole, &whole_len) && tap__json_end(&reader)))
-            status = tap_fail(err, TAP_E_CORRUPT, "%s is damaged; what was recorded can still be read, a new recording "
-                                                  "needs another directory", path);
-        else if (!root || !json_object_object_get_ex(root, "layout", &layout) ||
-                 !json_object_is_type(layout, json_type_string) ||
-                 strcmp(json_object_get_string(layout), "native") != 0)
-            status = tap_fail(err, TAP_E_FORMAT,
-                              "%s is not one of ours, or of a later version of tensortap; choose another directory",
-                              path);
-        json_object_put(root);
-    }
+    TAP_TRY(tap__dir_get(dir, RUN, JSON_MAX, &text, &len, err));
+    tap_status status = TAP_OK;
+    struct json_object *layout, *root = object_parse(text, len);
+    tap_json_reader reader;
+    const char *whole;
+    size_t whole_len;
+    tap__json_read_begin(&reader, text, len, 8);
+    if (!root && !(tap__json_skip(&reader, &whole, &whole_len) && tap__json_end(&reader)))
+        status = tap_fail(err, TAP_E_CORRUPT, "%s/%s is damaged; what was recorded can still be read, a new recording "
+                          "needs another directory", dir->path, RUN);
+    else if (!root || !json_object_object_get_ex(root, "layout", &layout) ||
+             !json_object_is_type(layout, json_type_string) ||
+             strcmp(json_object_get_string(layout), "native") != 0)
+        status = tap_fail(err, TAP_E_FORMAT,
+                          "%s/%s is not one of ours, or of a later version of tensortap; choose another directory",
+                          dir->path, RUN);
+    json_object_put(root);
     tap__free(text);
-    tap__free(path);
     return status;
 }
 
 /* Makes run.json when there is none; of many processes that try, one does. */
-static tap_status run_ensure(const char *dir, tap_error *err)
+static tap_status run_ensure(tap_dir *dir, tap_error *err)
 {
     tap_status status = tap__run_check(dir, err);
     if (status != TAP_E_NOTFOUND)
@@ -330,20 +283,18 @@ static tap_status run_ensure(const char *dir, tap_error *err)
     tap__json_uint(&json, tap__wall_ns());
     tap__json_close(&json, '}');
     tap__strbuf_char(&text, '\n');
-    char *path = tap__path_join(dir, "run.json");
-    status = file_put_new(path, &text, err);
-    tap__free(path);
+    status = text.failed ? tap_fail_nomem(err) : tap__file_put_new(dir, RUN, text.text, text.len, err);
     tap__strbuf_free(&text);
     return status == TAP_E_EXISTS ? tap__run_check(dir, err) : status;
 }
 
 /* -------------------------------------------------------------------------------------------------------- listing */
 
-static tap_status list_add(tap_attempt_list *list, const char *dir, int32_t rank, int32_t attempt, int32_t child,
-                           tap_error *err)
+static tap_status list_add(tap_attempt_list *list, const tap_attempt_files *files, tap_error *err)
 {
     for (size_t i = list->count; i-- > 0;)
-        if (list->items[i].rank == rank && list->items[i].attempt == attempt && list->items[i].child == child)
+        if (list->items[i].rank == files->rank && list->items[i].attempt == files->attempt &&
+            list->items[i].child == files->child)
             return TAP_OK;
     if ((list->count & (list->count - 1)) == 0) { /* full at every power of two */
         tap_attempt_files *grown = tap__resize(list->items, list->count ? 2 * list->count : 1, sizeof *grown);
@@ -351,34 +302,39 @@ static tap_status list_add(tap_attempt_list *list, const char *dir, int32_t rank
             return tap_fail_nomem(err);
         list->items = grown;
     }
-    char *copy = tap__strdup(dir);
-    if (!copy)
-        return tap_fail_nomem(err);
-    list->items[list->count++] = (tap_attempt_files){copy, rank, attempt, child};
+    list->items[list->count++] = *files;
     return TAP_OK;
 }
 
-/* Attempts whose files lie in dir; below it in child<pid> too when child is 0. */
-static tap_status list_dir(tap_attempt_list *list, const char *dir, int32_t rank, int32_t child, tap_error *err)
+/* Lists a directory of attempts; *stream is NULL where there is none. */
+static tap_status list_open(tap_dir *root, const char *dir, DIR **stream, tap_error *err)
 {
-    DIR *stream = opendir(dir);
-    if (!stream)
-        return errno == ENOENT || errno == ENOTDIR ? TAP_OK : tap_fail_errno(err, TAP_E_IO, "cannot list %s", dir);
+    *stream = tap__dir_list(root, dir);
+    if (*stream || errno == ENOENT || errno == ENOTDIR)
+        return TAP_OK;
+    return tap_fail_errno(err, TAP_E_IO, "cannot list %s/%s", root->path, dir);
+}
+
+/* Attempts of a rank, those of its children too when child is 0. */
+static tap_status list_dir(tap_attempt_list *list, tap_dir *root, int32_t rank, int32_t child, tap_error *err)
+{
+    tap_attempt_files files = tap__attempt_files(root, rank, 0, child);
+    DIR *stream;
+    TAP_TRY(list_open(root, files.dir, &stream, err));
     tap_status status = TAP_OK;
-    for (struct dirent *item; status == TAP_OK && (item = readdir(stream));) {
+    for (struct dirent *item; stream && status == TAP_OK && (item = readdir(stream));) {
         int32_t number;
         const char *rest;
         uint32_t segment;
-        if (tap__name_number(item->d_name, "attempt", &number, &rest)) {
+        if (tap__name_number(item->d_name, "attempt", &files.attempt, &rest)) {
             if (strcmp(rest, ".json") == 0 || segment_number(rest, &segment))
-                status = list_add(list, dir, rank, number, child, err);
+                status = list_add(list, &files, err);
         } else if (!child && tap__name_number(item->d_name, "child", &number, &rest) && !*rest && number) {
-            char *below = tap__path_join(dir, item->d_name);
-            status = below ? list_dir(list, below, rank, number, err) : tap_fail_nomem(err);
-            tap__free(below);
+            status = list_dir(list, root, rank, number, err);
         }
     }
-    closedir(stream);
+    if (stream)
+        closedir(stream);
     return status;
 }
 
@@ -402,21 +358,18 @@ static void list_sort(tap_attempt_list *list)
         qsort(list->items, list->count, sizeof *list->items, compare_files);
 }
 
-tap_status tap__attempt_list(const char *dir, tap_attempt_list *out, tap_error *err)
+tap_status tap__attempt_list(tap_dir *dir, tap_attempt_list *out, tap_error *err)
 {
     *out = (tap_attempt_list){0, NULL};
-    DIR *stream = opendir(dir);
+    DIR *stream = tap__dir_list(dir, "");
     if (!stream)
-        return tap_fail_errno(err, TAP_E_IO, "cannot list %s", dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot list %s", dir->path);
     tap_status status = TAP_OK;
     for (struct dirent *item; status == TAP_OK && (item = readdir(stream));) {
         int32_t rank;
         const char *rest;
-        if (!tap__name_number(item->d_name, "rank", &rank, &rest) || *rest)
-            continue;
-        char *below = tap__path_join(dir, item->d_name);
-        status = below ? list_dir(out, below, rank, 0, err) : tap_fail_nomem(err);
-        tap__free(below);
+        if (tap__name_number(item->d_name, "rank", &rank, &rest) && !*rest)
+            status = list_dir(out, dir, rank, 0, err);
     }
     closedir(stream);
     if (status != TAP_OK)
@@ -427,8 +380,6 @@ tap_status tap__attempt_list(const char *dir, tap_attempt_list *out, tap_error *
 
 void tap__attempt_list_free(tap_attempt_list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        tap__attempt_files_free(&list->items[i]);
     tap__free(list->items);
     *list = (tap_attempt_list){0, NULL};
 }
@@ -442,9 +393,9 @@ tap_status tap__segment_list(const tap_attempt_files *files, uint32_t **out, siz
 {
     *out = NULL;
     *count = 0;
-    DIR *stream = opendir(files->dir);
+    DIR *stream = tap__dir_list(files->root, files->dir);
     if (!stream)
-        return tap_fail_errno(err, TAP_E_IO, "cannot list %s", files->dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot list %s/%s", files->root->path, files->dir);
     tap_status status = TAP_OK;
     size_t used = 0;
     for (struct dirent *item; status == TAP_OK && (item = readdir(stream));) {
@@ -478,9 +429,9 @@ tap_status tap__segment_list(const tap_attempt_files *files, uint32_t **out, siz
 
 /* ----------------------------------------------------------------------------------------------------------- live */
 
-static bool is_locked(const char *path)
+static bool is_locked(const tap_attempt_files *files, const char *name)
 {
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int fd = tap__dir_file(files->root, name, O_RDONLY);
     if (fd < 0)
         return false;
     bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -515,11 +466,9 @@ static bool segment_is_locked(const tap_attempt_files *files, size_t *count, uin
     if (tap__segment_list(files, &segments, count, NULL) != TAP_OK)
         return false;
     /* the newest may have been made a moment ago and not locked yet: the one before it is then still locked */
-    for (size_t i = *count; i-- > 0 && i + 2 >= *count && !locked;) {
-        char *path = tap__segment_path(files, segments[i]);
-        locked = is_locked(path);
-        tap__free(path);
-    }
+    char name[TAP_ATTEMPT_NAME];
+    for (size_t i = *count; i-- > 0 && i + 2 >= *count && !locked;)
+        locked = is_locked(files, tap__segment_name(files, segments[i], name));
     if (*count)
         *newest = segments[*count - 1];
     tap__free(segments);
@@ -540,15 +489,14 @@ bool tap__attempt_is_live(const tap_attempt_files *files, const tap_attempt_info
     }
     if (live)
         return true;
-    char *path = tap__attempt_path(files, ".json");
-    live = is_locked(path) || (count == 0 && just_taken(info)) || tap__tally_in_use(info->tally);
-    tap__free(path);
-    return live;
+    char name[TAP_ATTEMPT_NAME];
+    return is_locked(files, tap__attempt_name(files, ".json", name)) || (count == 0 && just_taken(info)) ||
+           tap__tally_in_use(info->tally);
 }
 
 /* --------------------------------------------------------------------------------------------------------- taking */
 
-/* What an attempt may leave beside its segments. Nothing else is ever deleted. */
+/* What an attempt may leave beside its segments, the description first. Nothing else is ever deleted. */
 static const char *const SUFFIXES[] = {".json", ".sqlite", ".lost", ".ring"};
 enum { SUFFIX_COUNT = sizeof SUFFIXES / sizeof SUFFIXES[0] };
 
@@ -567,32 +515,29 @@ static bool is_ours(const char *name)
     return segment_number(rest, &segment);
 }
 
-/* Deletes what is ours in dir. Descriptions (.json) go last, in a pass of their own: while one is left the directory
- * still says what it is. */
-static tap_status delete_ours(const char *dir, bool descriptions, bool children, tap_error *err)
+/* Deletes what is ours in the directory of files. Descriptions (.json) go last, in a pass of their own: while one is
+ * left the directory still says what it is. */
+static tap_status delete_ours(const tap_attempt_files *files, bool descriptions, tap_error *err)
 {
-    DIR *stream = opendir(dir);
-    if (!stream)
-        return errno == ENOENT ? TAP_OK : tap_fail_errno(err, TAP_E_IO, "cannot list %s", dir);
+    tap_dir *root = files->root;
+    DIR *stream;
+    TAP_TRY(list_open(root, files->dir, &stream, err));
     tap_status status = TAP_OK;
-    for (struct dirent *item; status == TAP_OK && (item = readdir(stream));) {
+    for (struct dirent *item; stream && status == TAP_OK && (item = readdir(stream));) {
         int32_t pid;
         const char *rest, *dot = strrchr(item->d_name, '.');
-        bool child = children && tap__name_number(item->d_name, "child", &pid, &rest) && !*rest;
-        if (!child && (!is_ours(item->d_name) || (strcmp(dot, ".json") == 0) != descriptions))
-            continue;
-        char *path = tap__path_join(dir, item->d_name);
-        if (!path)
-            status = tap_fail_nomem(err);
-        else if (child)
-            status = delete_ours(path, descriptions, false, err);
-        else if (unlink(path) != 0 && errno != ENOENT)
-            status = tap_fail_errno(err, TAP_E_IO, "cannot delete %s", path);
-        if (child && descriptions && status == TAP_OK)
-            rmdir(path); /* stays when somebody else's files are in it */
-        tap__free(path);
+        if (!files->child && tap__name_number(item->d_name, "child", &pid, &rest) && !*rest && pid) {
+            tap_attempt_files child = tap__attempt_files(root, files->rank, 0, pid);
+            status = delete_ours(&child, descriptions, err);
+            if (descriptions && status == TAP_OK)
+                tap__dir_rmdir(root, child.dir); /* stays when somebody else's files are in it */
+        } else if (is_ours(item->d_name) && (strcmp(dot, ".json") == 0) == descriptions &&
+                   unlinkat(dirfd(stream), item->d_name, 0) != 0 && errno != ENOENT) {
+            status = tap_fail_errno(err, TAP_E_IO, "cannot delete %s/%s/%s", root->path, files->dir, item->d_name);
+        }
     }
-    closedir(stream);
+    if (stream)
+        closedir(stream);
     return status;
 }
 
@@ -603,21 +548,21 @@ static void drop_tally(const tap_attempt_files *files)
         tap__tally_remove(info.tally);
 }
 
-static tap_status replace(const tap_attempt_list *list, const char *rank_dir, tap_error *err)
+static tap_status replace(const tap_attempt_list *list, const tap_attempt_files *files, tap_error *err)
 {
     for (size_t i = 0; i < list->count; i++) {
         tap_attempt_info info;
         tap__attempt_read(&list->items[i], &info, NULL);
         if (tap__attempt_is_live(&list->items[i], &info))
             return tap_fail(err, TAP_E_BUSY,
-                            "%s: attempt %d is being recorded by process %d on %s and cannot be replaced; wait for it "
-                            "to end or choose another directory",
-                            rank_dir, list->items[i].attempt, info.pid, info.host);
+                            "%s/%s: attempt %d is being recorded by process %d on %s and cannot be replaced; wait for "
+                            "it to end or choose another directory",
+                            files->root->path, files->dir, list->items[i].attempt, info.pid, info.host);
     }
     for (size_t i = 0; i < list->count; i++)
         drop_tally(&list->items[i]);
-    TAP_TRY(delete_ours(rank_dir, false, true, err));
-    return delete_ours(rank_dir, true, true, err);
+    TAP_TRY(delete_ours(files, false, err));
+    return delete_ours(files, true, err);
 }
 
 static bool is_restart(void)
@@ -654,30 +599,29 @@ static tap_status refuse(const tap_attempt_files *files, tap_error *err)
     if (tap__attempt_is_live(files, &info))
         how = "still recording";
     return tap_fail(err, TAP_E_EXISTS,
-                    "%s holds a recording already (attempt %d, %s, by process %d on %s); choose mode append (a new "
+                    "%s/%s holds a recording already (attempt %d, %s, by process %d on %s); choose mode append (a new "
                     "attempt beside it), replace (delete this rank's part first) or another directory",
-                    files->dir, files->attempt, how, info.pid, info.host[0] ? info.host : "?");
+                    files->root->path, files->dir, files->attempt, how, info.pid, info.host[0] ? info.host : "?");
 }
 
 /* The number to try first. A child shares its parent's number, so that readers know which attempt it belongs to. */
-static tap_status first_number(const tap_attempt_list *list, const char *rank_dir, int32_t child, tap_open_mode mode,
-                               const tap_attempt_info *info, int32_t *number, tap_error *err)
+static tap_status first_number(const tap_attempt_list *list, tap_attempt_files *files, tap_open_mode mode,
+                               const tap_attempt_info *info, tap_error *err)
 {
     const tap_attempt_files *newest = NULL, *own = NULL;
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].child == 0)
             newest = &list->items[i];
-        if (list->items[i].child == child)
+        if (list->items[i].child == files->child)
             own = &list->items[i];
     }
-    *number = 0;
-    if (mode == TAP_OPEN_REPLACE && !child)
-        return replace(list, rank_dir, err);
-    if (child && newest)
-        *number = newest->attempt;
-    if (own && own->attempt >= *number)
-        *number = own->attempt + 1;
-    if (!own || child || mode == TAP_OPEN_APPEND)
+    if (mode == TAP_OPEN_REPLACE && !files->child)
+        return replace(list, files, err);
+    if (files->child && newest)
+        files->attempt = newest->attempt;
+    if (own && own->attempt >= files->attempt)
+        files->attempt = own->attempt + 1;
+    if (!own || files->child || mode == TAP_OPEN_APPEND)
         return TAP_OK;
     tap_attempt_info before;
     tap__attempt_read(own, &before, NULL);
@@ -690,11 +634,12 @@ static tap_status first_number(const tap_attempt_list *list, const char *rank_di
 static tap_status take_number(tap_attempt_files *files, bool may_go_up, const tap_attempt_info *info, tap_error *err)
 {
     for (;;) {
+        char name[TAP_ATTEMPT_NAME];
         tap_strbuf text = TAP_STRBUF_INIT;
         info_text(files, info, &text);
-        char *path = tap__attempt_path(files, ".json");
-        tap_status status = file_put_new(path, &text, err);
-        tap__free(path);
+        tap_status status = text.failed ? tap_fail_nomem(err)
+                                        : tap__file_put_new(files->root, tap__attempt_name(files, ".json", name),
+                                                            text.text, text.len, err);
         tap__strbuf_free(&text);
         if (status != TAP_E_EXISTS)
             return status;
@@ -706,73 +651,47 @@ static tap_status take_number(tap_attempt_files *files, bool may_go_up, const ta
     }
 }
 
-static tap_status take(const char *rank_dir, tap_open_mode mode, tap_attempt_info *info, tap_attempt_files *files,
-                       tap_error *err)
+static tap_status take(tap_attempt_files *files, tap_open_mode mode, const tap_attempt_info *info, tap_error *err)
 {
-    TAP_TRY(tap__make_dirs(files->dir, err));
     tap_attempt_list list = {0, NULL};
-    tap_status status = list_dir(&list, rank_dir, files->rank, 0, err);
+    tap_status status = list_dir(&list, files->root, files->rank, 0, err);
     list_sort(&list);
     if (status == TAP_OK)
-        status = first_number(&list, rank_dir, files->child, mode, info, &files->attempt, err);
+        status = first_number(&list, files, mode, info, err);
     tap__attempt_list_free(&list);
     TAP_TRY(status);
     return take_number(files, files->child || mode == TAP_OPEN_APPEND || files->attempt > 0, info, err);
 }
 
-tap_status tap__attempt_take(const char *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
+tap_status tap__attempt_take(tap_dir *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
                              tap_attempt_files *out, tap_error *err)
 {
-    *out = (tap_attempt_files){NULL, rank, 0, child};
-    struct stat st;
+    *out = (tap_attempt_files){.root = NULL};
     if (rank < 0 || child < 0)
         return tap_fail(err, TAP_E_INVALID, "rank %d and child %d must not be negative", rank, child);
-    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
-        return tap_fail(err, TAP_E_EXISTS, "cannot record into %s: it is a file; choose another directory", dir);
-    TAP_TRY(tap__make_dirs(dir, err));
     TAP_TRY(run_ensure(dir, err));
     info_defaults(info);
-    char rank_name[32], child_name[32];
-    snprintf(rank_name, sizeof rank_name, "rank%d", rank);
-    snprintf(child_name, sizeof child_name, "child%d", child);
-    char *rank_dir = tap__path_join(dir, rank_name);
-    if (rank_dir)
-        out->dir = child ? tap__path_join(rank_dir, child_name) : tap__strdup(rank_dir);
-    tap_status status = out->dir ? take(rank_dir, mode, info, out, err) : tap_fail_nomem(err);
-    tap__free(rank_dir);
-    if (status != TAP_OK)
-        tap__attempt_files_free(out);
-    return status;
-}
-
-static void drop(const tap_attempt_files *files, const char *suffix)
-{
-    char *path = tap__attempt_path(files, suffix);
-    if (path)
-        unlink(path);
-    tap__free(path);
+    tap_attempt_files files = tap__attempt_files(dir, rank, 0, child);
+    TAP_TRY(take(&files, mode, info, err));
+    *out = files;
+    return TAP_OK;
 }
 
 void tap__attempt_give_back(const tap_attempt_files *files)
 {
+    char name[TAP_ATTEMPT_NAME];
     uint32_t *segments;
     size_t count;
-    if (!files->dir)
+    if (!files->root)
         return;
     if (tap__segment_list(files, &segments, &count, NULL) == TAP_OK) {
-        for (size_t i = 0; i < count; i++) {
-            char *path = tap__segment_path(files, segments[i]);
-            if (path)
-                unlink(path);
-            tap__free(path);
-        }
+        for (size_t i = 0; i < count; i++)
+            tap__dir_unlink(files->root, tap__segment_name(files, segments[i], name));
         tap__free(segments);
     }
     drop_tally(files);
-    for (size_t i = 0; i < SUFFIX_COUNT; i++)
-        if (strcmp(SUFFIXES[i], ".json") != 0)
-            drop(files, SUFFIXES[i]);
-    drop(files, ".json");
+    for (size_t i = SUFFIX_COUNT; i-- > 0;) /* the description, which is the first, goes last */
+        tap__dir_unlink(files->root, tap__attempt_name(files, SUFFIXES[i], name));
     if (files->child)
-        rmdir(files->dir); /* stays when an earlier attempt of that child is in it */
+        tap__dir_rmdir(files->root, files->dir); /* stays when an earlier attempt of that child is in it */
 }

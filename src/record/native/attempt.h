@@ -13,18 +13,22 @@
 #ifndef TAP_RECORD_ATTEMPT_H
 #define TAP_RECORD_ATTEMPT_H
 
+#include "base/dir.h"
 #include "record/ring/entry.h"
 #include "record/ring/tally.h"
 
 typedef struct tap_attempt_files {
-    char *dir;             /* <dir>/rank<R> or <dir>/rank<R>/child<pid>; owned */
+    tap_dir *root;         /* <dir>; not owned. NULL: none was taken */
+    char dir[32];          /* "rank<R>" or "rank<R>/child<pid>", below it */
     int32_t rank, attempt, child;
 } tap_attempt_files;
 
-/* Paths, tap__free by the caller; NULL without memory. suffix: ".json", ".sqlite", ".lost", ".ring". */
-char *tap__attempt_path(const tap_attempt_files *files, const char *suffix);
-char *tap__segment_path(const tap_attempt_files *files, uint32_t segment);
-void tap__attempt_files_free(tap_attempt_files *files);
+tap_attempt_files tap__attempt_files(tap_dir *root, int32_t rank, int32_t attempt, int32_t child);
+/* Names below root, in a buffer of TAP_ATTEMPT_NAME bytes, which is returned. suffix: ".json", ".sqlite", ".lost",
+ * ".ring". */
+enum { TAP_ATTEMPT_NAME = 80 };
+const char *tap__attempt_name(const tap_attempt_files *files, const char *suffix, char *name);
+const char *tap__segment_name(const tap_attempt_files *files, uint32_t segment, char *name);
 
 /* What attempt<A>.json holds. */
 typedef struct tap_attempt_info {
@@ -44,10 +48,10 @@ typedef struct tap_attempt_info {
     bool indexed;            /* the .sqlite file is complete */
 } tap_attempt_info;
 
-/* Takes a new attempt for rank in dir (creating dir, run.json and rank<R>), or child<pid> below it when child is not 0
+/* Takes a new attempt for rank in dir (making run.json and rank<R>), or child<pid> below it when child is not 0
  * (always as APPEND). pid, host, job and started_ns of info are filled in where they are empty. TAP_E_EXISTS says who
  * holds it and what to choose, TAP_E_BUSY that REPLACE would delete a recording at work. */
-tap_status tap__attempt_take(const char *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
+tap_status tap__attempt_take(tap_dir *dir, int32_t rank, int32_t child, tap_open_mode mode, tap_attempt_info *info,
                              tap_attempt_files *out, tap_error *err);
 /* Gives back an attempt that was taken and in which nothing was recorded: its files go, the description last. */
 void tap__attempt_give_back(const tap_attempt_files *files);
@@ -58,7 +62,7 @@ tap_status tap__attempt_read(const tap_attempt_files *files, tap_attempt_info *i
 tap_status tap__attempt_parse(const char *text, size_t len, tap_attempt_info *info, tap_error *err);
 
 /* Is dir's run.json one that this version reads? TAP_E_NOTFOUND when there is none. */
-tap_status tap__run_check(const char *dir, tap_error *err);
+tap_status tap__run_check(tap_dir *dir, tap_error *err);
 
 /* Lists every attempt below dir, children too, ordered by rank, attempt, child. An attempt is there when its .json or
  * one of its segments is. tap__attempt_list_free frees. */
@@ -66,7 +70,7 @@ typedef struct tap_attempt_list {
     size_t count;
     tap_attempt_files *items;
 } tap_attempt_list;
-tap_status tap__attempt_list(const char *dir, tap_attempt_list *out, tap_error *err);
+tap_status tap__attempt_list(tap_dir *dir, tap_attempt_list *out, tap_error *err);
 void tap__attempt_list_free(tap_attempt_list *list);
 
 /* Numbers of the segments that exist, ascending; tap__free by the caller. */

@@ -2,11 +2,14 @@
  * it is finished, so all SQLite has to do is to keep the pages it cannot hold in memory. */
 #include "record/native/index_private.h"
 
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char SCHEMA[] =
     "CREATE TABLE record(seq INTEGER PRIMARY KEY, name INTEGER NOT NULL, step INTEGER NOT NULL, row BLOB NOT NULL);"
@@ -165,14 +168,51 @@ static tap_status prepare_all(tap_index *index, tap_error *err)
     return tap__index_prepare(index, "INSERT INTO text VALUES(?1,?2,?3)", &index->add_text, err);
 }
 
+/* The path of the open file now; where /proc does not tell, the one it was opened at. */
+static char *file_path(const tap_index *index, int fd)
+{
+    if (index->file.path)
+        return tap__file_path(&index->file);
+    char *path = tap__fd_path(fd);
+    return path ? path : tap__strdup(index->path);
+}
+
+static void put_uri(tap_strbuf *out, const char *path, const char *query)
+{
+    tap__strbuf_str(out, path[0] == '/' ? "file://" : "file:");
+    for (; *path; path++) {
+        if (strchr("%?#", *path))
+            tap__strbuf_printf(out, "%%%02X", (unsigned char)*path);
+        else
+            tap__strbuf_char(out, *path);
+    }
+    tap__strbuf_str(out, query);
+}
+
+int tap__index_attach(tap_index *index, int fd, int flags, const char *query)
+{
+    char *path = file_path(index, fd);
+    tap_strbuf uri = TAP_STRBUF_INIT;
+    struct stat ours, there;
+    int code = SQLITE_NOMEM;
+    put_uri(&uri, path ? path : "", query);
+    if (path && !uri.failed)
+        code = sqlite3_open_v2(uri.text, &index->db, flags | TAP_INDEX_OPEN | SQLITE_OPEN_URI, NULL);
+    if (code == SQLITE_OK && (fstat(fd, &ours) != 0 || stat(path, &there) != 0 || ours.st_dev != there.st_dev ||
+                              ours.st_ino != there.st_ino))
+        code = SQLITE_CANTOPEN;
+    tap__strbuf_free(&uri);
+    tap__free(path);
+    return code;
+}
+
 static tap_status index_begin(tap_index *index, tap_error *err)
 {
     static const char PRAGMAS[] =
         "PRAGMA page_size=8192; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
         "PRAGMA cache_size=-32768; PRAGMA application_id=0x54415049; PRAGMA user_version=1; BEGIN;";
-    const char *file = index->file.temporary ? index->file.temporary : ":memory:";
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
-    int code = sqlite3_open_v2(file, &index->db, flags, NULL);
+    int code = index->path ? tap__index_attach(index, index->file.fd, SQLITE_OPEN_READWRITE, "")
+                           : sqlite3_open_v2(":memory:", &index->db, SQLITE_OPEN_READWRITE | TAP_INDEX_OPEN, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_exec(index->db, PRAGMAS, NULL, NULL, NULL);
     if (code == SQLITE_OK)
@@ -206,9 +246,11 @@ tap_status tap__index_create(const tap_attempt_files *files, tap_index **out, ta
     if (!index)
         return tap_fail_nomem(err);
     index->writable = index->all_names = true;
-    index->path = tap__attempt_path(files, ".sqlite");
-    tap__clear_temporaries(files->dir, 0); /* of the writer before this one */
-    tap_status status = index->path ? tap__file_create(&index->file, index->path, err) : tap_fail_nomem(err);
+    char name[TAP_ATTEMPT_NAME];
+    tap__attempt_name(files, ".sqlite", name);
+    index->path = tap__path_join(files->root->path, name);
+    tap__clear_temporaries(files->root, files->dir, 0); /* of the writer before this one */
+    tap_status status = index->path ? tap__file_create(&index->file, files->root, name, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         status = index_begin(index, err);
     if (status != TAP_OK)
@@ -236,7 +278,7 @@ tap_status tap__index_finish(tap_index *index, tap_error *err)
         return status;
     }
     tap_newfile file = index->file;
-    index->file = (tap_newfile){-1, NULL, NULL};
+    index->file = (tap_newfile){.fd = -1, .parent = -1};
     index_free(index);
     return tap__file_commit(&file, err);
 }

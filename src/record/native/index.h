@@ -53,7 +53,7 @@ tap_status tap__index_add_cut(tap_index *index, const tap_entry *entry, uint32_t
 tap_status tap__index_add_record(tap_index *index, const tap_record *record, tap_error *err);
 
 /* Opens a finished index: TAP_E_NOTFOUND without one, TAP_E_CORRUPT when it is not whole. */
-tap_status tap__index_open(const char *path, tap_index **out, tap_error *err);
+tap_status tap__index_open(const tap_attempt_files *files, tap_index **out, tap_error *err);
 /* Removes what was built when it is not finished; frees index. NULL is fine. */
 void tap__index_close(tap_index *index);
 

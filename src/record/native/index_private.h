@@ -59,6 +59,11 @@ bool tap__row_decode(tap_row *row, const uint8_t *bytes, size_t len);
 tap_string *tap__strings_at(tap_strings *strings, size_t id);
 void tap__strings_free(tap_strings *strings);
 
+/* SQLite opens files by path only: opens the one that is open at fd, without going through links, and makes sure that
+ * it is the same. flags: how; query: of the URI. Returns SQLite's code. */
+#define TAP_INDEX_OPEN (SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW)
+int tap__index_attach(tap_index *index, int fd, int flags, const char *query);
+
 tap_status tap__index_fail(const tap_index *index, int code, const char *what, tap_error *err);
 tap_status tap__index_prepare(tap_index *index, const char *sql, sqlite3_stmt **out, tap_error *err);
 

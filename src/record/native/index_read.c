@@ -2,30 +2,19 @@
  * TAP_E_CORRUPT, never as a wrong row: rows and strings carry checksums. */
 #include "record/native/index_private.h"
 
+#include "base/io.h"
 #include "base/match.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { FEW_NAMES = 64 }; /* more than this are looked for by reading all rows */
-
-static const char *uri_of(const char *path, tap_strbuf *out)
-{
-    tap__strbuf_str(out, path[0] == '/' ? "file://" : "file:");
-    for (; *path; path++) {
-        if (strchr("%?#", *path))
-            tap__strbuf_printf(out, "%%%02X", (unsigned char)*path);
-        else
-            tap__strbuf_char(out, *path);
-    }
-    tap__strbuf_str(out, "?immutable=1");
-    return out->failed ? NULL : out->text;
-}
 
 /* One number, or -1. */
 static int64_t ask(tap_index *index, const char *sql)
@@ -39,16 +28,9 @@ static int64_t ask(tap_index *index, const char *sql)
     return number;
 }
 
-static tap_status open_checked(tap_index *index, tap_error *err)
+static tap_status open_checked(tap_index *index, int fd, tap_error *err)
 {
-    tap_strbuf uri = TAP_STRBUF_INIT;
-    if (!uri_of(index->path, &uri)) {
-        tap__strbuf_free(&uri);
-        return tap_fail_nomem(err);
-    }
-    int flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
-    int code = sqlite3_open_v2(uri.text, &index->db, flags, NULL);
-    tap__strbuf_free(&uri);
+    int code = tap__index_attach(index, fd, SQLITE_OPEN_READONLY, "?immutable=1");
     if (code != SQLITE_OK)
         return tap__index_fail(index, code, "open", err);
     int64_t entries = ask(index, "SELECT value FROM info WHERE key='entries'");
@@ -64,16 +46,18 @@ static tap_status open_checked(tap_index *index, tap_error *err)
     return tap__index_prepare(index, "SELECT text, hash FROM text WHERE id=?1", &index->get_text, err);
 }
 
-tap_status tap__index_open(const char *path, tap_index **out, tap_error *err)
+tap_status tap__index_open(const tap_attempt_files *files, tap_index **out, tap_error *err)
 {
     *out = NULL;
-    if (access(path, R_OK) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+    char name[TAP_ATTEMPT_NAME];
+    int fd = tap__dir_file(files->root, tap__attempt_name(files, ".sqlite", name), O_RDONLY);
+    if (fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s/%s", files->root->path, name);
     tap_index *index = tap__calloc(1, sizeof *index);
-    if (!index)
-        return tap_fail_nomem(err);
-    index->path = tap__strdup(path);
-    tap_status status = index->path ? open_checked(index, err) : tap_fail_nomem(err);
+    if (index)
+        index->path = tap__path_join(files->root->path, name);
+    tap_status status = index && index->path ? open_checked(index, fd, err) : tap_fail_nomem(err);
+    close(fd);
     if (status != TAP_OK)
         tap__index_close(index);
     else

@@ -18,11 +18,9 @@ typedef struct progress {
 
 static uint64_t segment_bytes(const tap_attempt_files *files, uint32_t segment)
 {
-    char *path = tap__segment_path(files, segment);
+    char name[TAP_ATTEMPT_NAME];
     struct stat st;
-    uint64_t bytes = path && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-    tap__free(path);
-    return bytes;
+    return tap__dir_stat(files->root, tap__segment_name(files, segment, name), &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 static uint64_t attempt_bytes(const tap_attempt_files *files)
@@ -114,15 +112,18 @@ tap_status tap_run_index(const char *dir, tap_progress_fn fn, void *user, uint64
     TAP_NEED(err, dir);
     if (records)
         *records = 0;
-    TAP_TRY(tap__run_check(dir, err));
-    tap_attempt_list list;
-    TAP_TRY(tap__attempt_list(dir, &list, err));
+    tap_dir *root;
+    tap_attempt_list list = {0, NULL};
+    TAP_TRY(tap__dir_open(dir, false, &root, err));
+    tap_status status = tap__run_check(root, err);
+    if (status == TAP_OK)
+        status = tap__attempt_list(root, &list, err);
     progress p = {fn, user, 0, 0};
     for (size_t i = 0; i < list.count && fn; i++)
         p.total += attempt_bytes(&list.items[i]);
-    tap_status status = TAP_OK;
     for (size_t i = 0; i < list.count && status == TAP_OK; i++)
         status = index_one(&list.items[i], &p, records, err);
     tap__attempt_list_free(&list);
+    tap__dir_close(root);
     return status;
 }

@@ -45,7 +45,8 @@ static const uint8_t *window_at(tap_scan *scan, uint64_t offset, size_t want, si
     size_t ask = near || want > TAP_PAGE ? need : TAP_PAGE;
     ssize_t bytes = tap__pread_all(scan->fd, scan->window, ask, (off_t)offset);
     if (bytes < 0) {
-        tap_fail_errno(err, TAP_E_IO, "cannot read segment %u in %s", scan->segment, scan->files->dir);
+        tap_fail_errno(err, TAP_E_IO, "cannot read segment %u in %s/%s", scan->segment,
+                       scan->files->root->path, scan->files->dir);
         scan->window_bytes = 0;
         return NULL;
     }
@@ -168,7 +169,8 @@ static tap_status read_header(tap_scan *scan, tap_error *err)
     tap_segment_header header;
     ssize_t got = tap__pread_all(scan->fd, &header, sizeof header, 0);
     if (got < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot read segment %u in %s", scan->segment, scan->files->dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot read segment %u in %s/%s", scan->segment,
+                       scan->files->root->path, scan->files->dir);
     scan->window_bytes = 0;
     scan->window_offset = 0;
     scan->offset = TAP_PAGE;
@@ -191,32 +193,26 @@ static bool is_final(const tap_scan *scan)
 {
     if (!scan->growing)
         return true;
-    char *path = tap__segment_path(scan->files, scan->segment + 1);
-    bool next = path && access(path, F_OK) == 0;
-    tap__free(path);
-    return next;
+    char name[TAP_ATTEMPT_NAME];
+    return tap__dir_has(scan->files->root, tap__segment_name(scan->files, scan->segment + 1, name));
 }
 
 /* Opens segment `number`; TAP_END when it is not there. */
 static tap_status open_segment(tap_scan *scan, uint32_t number, tap_error *err)
 {
-    char *path = tap__segment_path(scan->files, number);
-    if (!path)
-        return tap_fail_nomem(err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    tap_status status = TAP_OK;
+    char name[TAP_ATTEMPT_NAME];
+    int fd = tap__dir_file(scan->files->root, tap__segment_name(scan->files, number, name), O_RDONLY);
     if (fd < 0)
-        status = errno == ENOENT ? TAP_END : tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
-    tap__free(path);
-    if (status != TAP_OK)
-        return status;
+        return errno == ENOENT ? TAP_END
+                               : tap_fail_errno(err, TAP_E_IO, "cannot open %s/%s", scan->files->root->path, name);
     if (scan->fd >= 0)
         close(scan->fd);
     scan->fd = fd;
     scan->segment = number;
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot look at segment %u in %s", number, scan->files->dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot look at segment %u in %s/%s", number,
+                              scan->files->root->path, scan->files->dir);
     scan->file_bytes = (uint64_t)st.st_size;
     TAP_TRY(read_header(scan, err));
     if ((scan->bad_header || scan->file_bytes == 0) && !is_final(scan)) { /* its writer has only just made it */
@@ -277,10 +273,8 @@ static bool read_tally(const tap_attempt_files *files, const tap_attempt_info *i
 {
     if (info->tally[0])
         return tap__tally_read(info->tally, tally);
-    char *path = tap__attempt_path(files, ".ring");
-    bool found = path && tap__ring_read_tally(path, tally);
-    tap__free(path);
-    return found;
+    char name[TAP_ATTEMPT_NAME];
+    return tap__ring_read_tally(files->root, tap__attempt_name(files, ".ring", name), tally);
 }
 
 tap_status tap__scan_open(tap_scan *scan, const tap_attempt_files *files, const tap_attempt_info *info, tap_error *err)
@@ -314,7 +308,8 @@ static tap_status look_again(tap_scan *scan, tap_error *err)
 {
     struct stat st;
     if (fstat(scan->fd, &st) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot look at segment %u in %s", scan->segment, scan->files->dir);
+        return tap_fail_errno(err, TAP_E_IO, "cannot look at segment %u in %s/%s", scan->segment,
+                              scan->files->root->path, scan->files->dir);
     scan->window_bytes = 0;
     scan->file_bytes = (uint64_t)st.st_size;
     return TAP_OK;

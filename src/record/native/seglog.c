@@ -66,8 +66,8 @@ static void sync_one(seglog *log, tap_segment *segment)
     if (!failed)
         return;
     char message[480];
-    snprintf(message, sizeof message, tap_text("%.300s: the disk did not keep what was written: %.80s"), log->files.dir,
-             strerror(failed));
+    snprintf(message, sizeof message, tap_text("%.300s/%s: the disk did not keep what was written: %.80s"),
+             log->files.root->path, log->files.dir, strerror(failed));
     atomic_store(&log->sink.ring->header->sync_errno, failed);
     tap__ring_report(log->sink.ring, message);
 }
@@ -153,6 +153,7 @@ static void segments_expire(seglog *log)
     uint64_t keep = (uint64_t)config(log)->last + 1; /* the newest has only begun */
     if (log->mark_count <= keep)
         return;
+    char name[TAP_ATTEMPT_NAME];
     size_t gone = log->mark_count - (size_t)keep;
     uint32_t first = log->marks[gone], old = log->at.first_segment;
     log->at.first_segment = first;
@@ -160,11 +161,10 @@ static void segments_expire(seglog *log)
         write_info(log, "", false); /* before they go: a missing segment is a loss, an expired one is not */
     tap__tally_account(log->sink.ring->tally, log->at.tail_seq, log->at.accounted);
     for (uint32_t s = old; s < first; s++) {
-        char *path = tap__segment_path(&log->files, s);
         struct stat st;
-        if (path && stat(path, &st) == 0 && unlink(path) == 0)
+        tap__segment_name(&log->files, s, name);
+        if (tap__dir_stat(log->files.root, name, &st) == 0 && tap__dir_unlink(log->files.root, name) == 0)
             log->at.on_disk -= (uint64_t)st.st_size < log->at.on_disk ? (uint64_t)st.st_size : log->at.on_disk;
-        tap__free(path);
         if (log->index && tap__index_drop_segment(log->index, s, NULL) != TAP_OK) {
             tap__index_close(log->index);
             log->index = NULL;
@@ -263,14 +263,15 @@ static void degrade(seglog *log, tap_reason reason, int failed)
         return;
     char message[480];
     if (reason == TAP_REASON_MAX_BYTES)
-        snprintf(message, sizeof message, tap_text("%.300s: max_bytes is reached; from here on only statistics are kept"),
-                 log->files.dir);
+        snprintf(message, sizeof message, tap_text("%.300s/%s: max_bytes is reached; from here on only statistics are kept"),
+                 log->files.root->path, log->files.dir);
     else if (reason == TAP_REASON_DISK_FULL)
         snprintf(message, sizeof message,
-                 tap_text("%.300s: the disk is full; only statistics are kept until there is room"), log->files.dir);
+                 tap_text("%.300s/%s: the disk is full; only statistics are kept until there is room"),
+                 log->files.root->path, log->files.dir);
     else
-        snprintf(message, sizeof message, tap_text("%.300s: cannot write: %.80s; values are being lost"),
-                 log->files.dir, strerror(failed));
+        snprintf(message, sizeof message, tap_text("%.300s/%s: cannot write: %.80s; values are being lost"),
+                 log->files.root->path, log->files.dir, strerror(failed));
     tap__ring_report(log->sink.ring, message);
 }
 
@@ -282,7 +283,7 @@ static tap_reason reason_of(int failed)
 static uint64_t disk_free(const seglog *log, uint64_t *total)
 {
     struct statvfs fs;
-    if (statvfs(log->files.dir, &fs) != 0)
+    if (fstatvfs(tap__dir_fd(log->files.root), &fs) != 0)
         return *total = 0;
     *total = (uint64_t)fs.f_blocks * fs.f_frsize;
     return (uint64_t)fs.f_bavail * fs.f_frsize;
@@ -686,17 +687,14 @@ static void seglog_close(tap_sink *sink)
         tap__index_close(log->index);
     tap__journal_close(log->journal);
     tap__free(log->marks);
-    tap__attempt_files_free(&log->files);
     tap__free(log);
 }
 
 /* Starts a log, or goes on where the ring's checkpoint says the last writer stopped. */
-static tap_status start(seglog *log, tap_error *err)
+static tap_status start(seglog *log, tap_dir *root, tap_error *err)
 {
     const tap_ring_config *c = config(log);
-    log->files = (tap_attempt_files){tap__strdup(c->attempt_dir), c->rank, c->attempt, c->child};
-    if (!log->files.dir)
-        return tap_fail_nomem(err);
+    log->files = tap__attempt_files(root, c->rank, c->attempt, c->child);
     tap_ring_header *h = log->sink.ring->header;
     log->at = h->checkpoint[atomic_load_explicit(&h->checkpoint_valid, memory_order_acquire) & 1];
     log->newest_step = c->first_step;
@@ -710,10 +708,9 @@ static tap_status start(seglog *log, tap_error *err)
         tap__segment_lock(&log->segment);
     }
     TAP_TRY(status);
-    char *lost = tap__attempt_path(&log->files, ".lost");
-    if (!lost || tap__journal_create(lost, &log->journal, NULL) != TAP_OK)
+    char lost[TAP_ATTEMPT_NAME];
+    if (tap__journal_create(root, tap__attempt_name(&log->files, ".lost", lost), &log->journal, NULL) != TAP_OK)
         log->journal = NULL;
-    tap__free(lost);
     if (c->last > 0)
         step_mark(log);
     log->step_has_records = log->at.tail_seq != 0; /* a writer before us may have taken some of this step */
@@ -724,7 +721,7 @@ static tap_status start(seglog *log, tap_error *err)
     return TAP_OK;
 }
 
-static tap_status seglog_open(tap_ring *ring, tap_sink **out, tap_error *err)
+static tap_status seglog_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap_error *err)
 {
     *out = NULL;
     seglog *log = tap__calloc(1, sizeof *log);
@@ -734,7 +731,7 @@ static tap_status seglog_open(tap_ring *ring, tap_sink **out, tap_error *err)
     log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
     for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
         log->extents[i] = (tap_segment)TAP_SEGMENT_CLOSED;
-    tap_status status = start(log, err);
+    tap_status status = start(log, root, err);
     if (status == TAP_OK)
         *out = &log->sink;
     else
@@ -765,10 +762,9 @@ static bool write_end(seglog *log, bool killed)
 /* A ring kept as a file has nothing more to say once its attempt is finished. */
 static void remove_ring_file(const seglog *log)
 {
-    char *path = config(log)->file_ring ? tap__attempt_path(&log->files, ".ring") : NULL;
-    if (path)
-        unlink(path);
-    tap__free(path);
+    char name[TAP_ATTEMPT_NAME];
+    if (config(log)->file_ring)
+        tap__dir_unlink(log->files.root, tap__attempt_name(&log->files, ".ring", name));
 }
 
 static void seglog_finish(tap_sink *sink, const char *ended)

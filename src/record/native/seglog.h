@@ -8,7 +8,7 @@
 
 #include "record/ring/sink.h"
 
-/* Goes by the ring's configuration (attempt_dir and what follows) and by its checkpoint. */
+/* Goes by the ring's configuration (rank, attempt and child) and by its checkpoint. */
 extern const tap_sink_type tap__seglog_sink;
 
 #endif

@@ -2,7 +2,6 @@
 #include "record/native/segment.h"
 
 #include "base/io.h"
-#include "base/memory.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -27,18 +26,13 @@ static tap_status segment_open(tap_segment *segment, const tap_attempt_files *fi
                                tap_error *err)
 {
     *segment = (tap_segment){files, number, -1, -1};
-    char *path = tap__segment_path(files, number);
-    if (!path)
-        return tap_fail_nomem(err);
-    tap_status status = TAP_OK;
-    segment->fd = open(path, O_RDWR | O_CLOEXEC | flags, TAP_FILE_MODE);
-    if (segment->fd < 0) {
-        status = tap_fail_errno(err, TAP_E_IO, "cannot open the segment %s", path);
-    } else {
-        segment->direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
-    }
-    tap__free(path);
-    return status;
+    char name[TAP_ATTEMPT_NAME];
+    tap__segment_name(files, number, name);
+    segment->fd = tap__dir_file(files->root, name, O_RDWR | flags);
+    if (segment->fd < 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open the segment %s/%s", files->root->path, name);
+    segment->direct = tap__dir_file(files->root, name, O_WRONLY | O_DIRECT);
+    return TAP_OK;
 }
 
 tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *files, tap_segment_header *header,
@@ -49,7 +43,8 @@ tap_status tap__segment_create(tap_segment *segment, const tap_attempt_files *fi
     header->header_hash = tap_hash_bytes(header, offsetof(tap_segment_header, header_hash));
     if (tap__pwrite_all(segment->fd, header, sizeof *header, 0) == 0)
         return TAP_OK;
-    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot write segment %u of %s", header->segment, files->dir);
+    tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot write segment %u of %s/%s", header->segment,
+                                       files->root->path, files->dir);
     tap__segment_close(segment);
     return status;
 }
@@ -103,11 +98,11 @@ int tap__segment_sync(tap_segment *segment)
 
 void tap__segment_sync_name(const tap_segment *segment)
 {
-    int fd = open(segment->files->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    DIR *dir = tap__dir_list(segment->files->root, segment->files->dir);
+    if (!dir)
         return;
-    fsync(fd);
-    close(fd);
+    fsync(dirfd(dir));
+    closedir(dir);
 }
 
 void tap__segment_close(tap_segment *segment)

@@ -1,7 +1,6 @@
 /* map.c - the bytes of a record, mapped by its source. */
 #include "record/read/run.h"
 
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/sized.h"
 
@@ -32,16 +31,6 @@ tap_status tap__mapped_describe(const tap_record *record, tap_mapped *out, tap_e
     return TAP_OK;
 }
 
-static tap_status map_path(tap_run *run, const tap_record *record, tap_mapped *out, tap_error *err)
-{
-    char *path = tap__path_join(run->dir, record->file ? record->file : "");
-    if (!path)
-        return tap_fail_nomem(err);
-    tap_status status = run->type->map(path, record, out, err);
-    tap__free(path);
-    return status;
-}
-
 static void mapped_free(tap_mapped *mapped)
 {
     if (mapped->base_bytes)
@@ -57,7 +46,7 @@ tap_status tap__record_map(tap_run *run, const tap_record *record, tap_mapping *
     tap_mapped *mapped = tap__calloc(1, sizeof *mapped);
     if (!mapped)
         return tap_fail_nomem(err);
-    tap_status status = map_path(run, record, mapped, err);
+    tap_status status = run->type->map(run->dir, record, mapped, err);
     if (status != TAP_OK) {
         mapped_free(mapped);
         return status;

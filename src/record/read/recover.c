@@ -41,14 +41,15 @@ static void distrust(tap_ring *ring)
     }
 }
 
-static tap_status refuse_ring(const char *path, tap_error *err)
+static tap_status refuse_ring(const tap_attempt_files *files, tap_error *err)
 {
-    return tap_fail(err, TAP_E_CORRUPT, "%s: the ring is damaged or of another recording; delete it and run recover "
-                    "again to keep what is in the segments", path);
+    return tap_fail(err, TAP_E_CORRUPT, "%s/%s/attempt%d.ring: the ring is damaged or of another recording; delete it "
+                    "and run recover again to keep what is in the segments", files->root->path, files->dir,
+                    files->attempt);
 }
 
 /* What a ring file says of its recording decides where we write: only what can be true is followed. */
-static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *files, const char *path, tap_error *err)
+static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *files, tap_error *err)
 {
     const tap_ring_header *h = ring->header;
     const tap_ring_config *c = &h->config;
@@ -60,7 +61,7 @@ static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *file
                  at->tail_pos - atomic_load(&h->tail_pos) <= used && used <= ring->mask + 1;
     bool ours = strncmp(c->layout, "native", sizeof c->layout) == 0 && c->rank == files->rank &&
                 c->attempt == files->attempt && c->child == files->child;
-    return whole && ours ? TAP_OK : refuse_ring(path, err);
+    return whole && ours ? TAP_OK : refuse_ring(files, err);
 }
 
 /* Whose own locks are not in its way. */
@@ -69,37 +70,37 @@ static bool is_this_process(const tap_ring_config *config)
     return config->pid == (int32_t)getpid() && config->pid_start == tap__process_start(config->pid);
 }
 
-static tap_status drain_ring(const tap_attempt_files *files, const char *path, uint64_t *records, tap_error *err)
+static tap_status drain_ring(const tap_attempt_files *files, const char *name, uint64_t *records, tap_error *err)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int fd = tap__dir_file(files->root, name, O_RDWR);
     if (fd < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s", path);
+        return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s/%s", files->root->path, name);
     tap_ring ring;
     tap_status status = tap__ring_open(&ring, fd, err);
     if (status != TAP_OK)
-        return status == TAP_E_FORMAT ? refuse_ring(path, err) : status;
+        return status == TAP_E_FORMAT ? refuse_ring(files, err) : status;
     if (!tap__ring_take_lock(&ring, TAP_RING_WRITER)) {
         tap__ring_close(&ring);
-        return tap_fail(err, TAP_E_BUSY, "%s: its writer is still at work; run: tensortap wait DIR", path);
+        return tap_fail(err, TAP_E_BUSY, "%s/%s: its writer is still at work; run: tensortap wait DIR",
+                        files->root->path, name);
     }
     tap_ring_config *config = &ring.header->config;
     if (tap__ring_is_locked(&ring, TAP_RING_PRODUCER) || is_this_process(config))
-        status = tap_fail(err, TAP_E_BUSY, "%s: process %d is still recording; end it first", path, config->pid);
+        status = tap_fail(err, TAP_E_BUSY, "%s/%s: process %d is still recording; end it first", files->root->path, name,
+                          config->pid);
     if (status == TAP_OK)
-        status = check_ring(&ring, files, path, err);
+        status = check_ring(&ring, files, err);
     if (status == TAP_OK) {
-        /* the directory may have been moved since */
-        snprintf(config->attempt_dir, sizeof config->attempt_dir, "%s", files->dir);
         uint64_t before = ring.header->checkpoint[atomic_load(&ring.header->checkpoint_valid) & 1].records;
         distrust(&ring);
-        status = tap__writer_run(&ring, TAP_WRITER_RECOVER, err);
+        status = tap__writer_run(&ring, files->root, TAP_WRITER_RECOVER, err);
         uint64_t after = ring.header->checkpoint[atomic_load(&ring.header->checkpoint_valid) & 1].records;
         if (status == TAP_OK && records)
             *records += after - before;
     }
     tap__ring_close(&ring);
-    if (status == TAP_OK && unlink(path) != 0 && errno != ENOENT)
-        status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s", path);
+    if (status == TAP_OK && tap__dir_unlink(files->root, name) != 0 && errno != ENOENT)
+        status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s/%s", files->root->path, name);
     return status;
 }
 
@@ -152,39 +153,47 @@ static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *
 static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *records, tap_error *err)
 {
     tap_attempt_info info;
-    char *ring = tap__attempt_path(files, ".ring");
+    char ring[TAP_ATTEMPT_NAME];
     tap_status status = TAP_OK;
-    if (!ring)
-        status = tap_fail_nomem(err);
-    else if (access(ring, F_OK) == 0)
+    if (tap__dir_has(files->root, tap__attempt_name(files, ".ring", ring)))
         status = drain_ring(files, ring, records, err);
     else if (tap__attempt_read(files, &info, NULL) == TAP_OK && !info.ended[0] && !tap__attempt_is_live(files, &info))
         status = end_attempt(files, &info, err);
-    tap__free(ring);
     return status;
 }
 
-tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
+/* All of them; the first failure is told. */
+static tap_status recover_attempts(const tap_attempt_list *list, uint64_t *records, tap_error *err)
 {
-    TAP_NEED(err, dir);
-    tap_attempt_list list;
-    if (records)
-        *records = 0;
-    TAP_TRY(tap__attempt_list(dir, &list, err));
-    tap__clear_temporaries(dir, TAP_CLEAR_DEPTH);
     tap_status first = TAP_OK;
-    for (size_t i = 0; i < list.count; i++) { /* all of them; the first failure is told */
+    for (size_t i = 0; i < list->count; i++) {
         tap_error own;
-        tap_status status = recover_attempt(&list.items[i], records, &own);
+        tap_status status = recover_attempt(&list->items[i], records, &own);
         if (status != TAP_OK && first == TAP_OK) {
             first = status;
             if (err)
                 *err = own;
         }
     }
-    tap__attempt_list_free(&list);
-    tap_error own;
-    if (first == TAP_OK && (first = tap__journal_recover_beside(dir, &own)) != TAP_OK && err)
-        *err = own;
     return first;
+}
+
+tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
+{
+    TAP_NEED(err, dir);
+    tap_dir *root;
+    tap_attempt_list list;
+    if (records)
+        *records = 0;
+    TAP_TRY(tap__dir_open(dir, false, &root, err));
+    tap_status status = tap__attempt_list(root, &list, err);
+    if (status == TAP_OK) {
+        tap__clear_temporaries(root, "", TAP_CLEAR_DEPTH);
+        status = recover_attempts(&list, records, err);
+        tap__attempt_list_free(&list);
+    }
+    if (status == TAP_OK)
+        status = tap__journal_recover_beside(root, err);
+    tap__dir_close(root);
+    return status;
 }

@@ -98,26 +98,20 @@ tap_status tap_run_attempt(const tap_run *run, int index, tap_attempt *out)
 
 /* -------------------------------------------------------------------------------------------------------- opening */
 
-static char *path_copy(const char *path)
-{
-    char *real = realpath(path, NULL); /* a later chdir must not change what is meant */
-    char *copy = tap__strdup(real ? real : path);
-    free(real);
-    return copy;
-}
-
 /* Is dir <run>/rank<R> of a native run? Then run->dir becomes the run. */
 static bool is_rank_dir(tap_run *run)
 {
-    char *slash = strrchr(run->dir, '/');
-    const char *rest;
+    const char *name, *rest;
+    tap_dir *above = NULL;
     int32_t rank;
-    if (!slash || slash == run->dir || !tap__name_number(slash + 1, "rank", &rank, &rest) || *rest)
+    if (tap__dir_of_file(run->dir->path, false, &above, &name, NULL) != TAP_OK)
         return false;
-    *slash = 0;
-    bool found = tap__run_check(run->dir, NULL) == TAP_OK;
-    *slash = found ? 0 : '/';
-    run->only_rank = found ? rank : -1;
+    bool found = tap__name_number(name, "rank", &rank, &rest) && !*rest && tap__run_check(above, NULL) == TAP_OK;
+    tap__dir_close(found ? run->dir : above);
+    if (found) {
+        run->dir = above;
+        run->only_rank = rank;
+    }
     return found;
 }
 
@@ -128,14 +122,15 @@ static tap_status open_native(tap_run *run, tap_error *err)
     return run->type->look(run, err);
 }
 
-static tap_status open_dir(tap_run *run, tap_error *err)
+static tap_status open_dir(tap_run *run, const char *path, tap_error *err)
 {
+    TAP_TRY(tap__dir_open(path, false, &run->dir, err));
     tap_error why;
     tap_status checked = tap__run_check(run->dir, &why);
     if (checked == TAP_OK || is_rank_dir(run))
         return open_native(run, err);
     /* what a layout recognised it keeps: a file of it that is broken is not a reason to try another */
-    tap_status status = tap__files_open(run, run->dir, false, err);
+    tap_status status = tap__files_open(run, NULL, err);
     if (status != TAP_E_NOTFOUND || run->type)
         return status;
     if (checked == TAP_E_NOTFOUND || checked == TAP_E_CORRUPT) { /* without run.json the segments say enough */
@@ -145,10 +140,23 @@ static tap_status open_dir(tap_run *run, tap_error *err)
     }
     if (checked == TAP_E_NOTFOUND)
         return tap_fail(err, TAP_E_FORMAT, "no recording in %s: neither run.json nor files of a layout we know",
-                        run->dir);
+                        run->dir->path);
     if (err)
         *err = why;
     return checked;
+}
+
+static tap_status open_file(tap_run *run, const char *path, tap_error *err)
+{
+    const char *name;
+    char *real = realpath(path, NULL); /* somebody chose the file: a link to it is meant */
+    if (!real)
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+    tap_status status = tap__dir_of_file(real, false, &run->dir, &name, err);
+    if (status == TAP_OK)
+        status = tap__files_open(run, name, err);
+    free(real);
+    return status;
 }
 
 tap_status tap_run_open(const char *path, tap_run **out, tap_error *err)
@@ -163,10 +171,7 @@ tap_status tap_run_open(const char *path, tap_run **out, tap_error *err)
     if (!run)
         return tap_fail_nomem(err);
     run->only_rank = -1;
-    run->dir = path_copy(path);
-    tap_status status = !run->dir ? tap_fail_nomem(err)
-                        : S_ISDIR(st.st_mode) ? open_dir(run, err)
-                                              : tap__files_open(run, run->dir, true, err);
+    tap_status status = S_ISDIR(st.st_mode) ? open_dir(run, path, err) : open_file(run, path, err);
     if (status != TAP_OK)
         tap_run_close(run);
     else
@@ -184,7 +189,7 @@ void tap_run_close(tap_run *run)
         tap__index_close(run->retired[i]);
     tap__free(run->retired);
     tap__free(run->sources);
-    tap__free(run->dir);
+    tap__dir_close(run->dir);
     tap__free(run);
 }
 

@@ -5,7 +5,7 @@
 #include "record/read/source.h"
 
 struct tap_run {
-    char *dir;               /* what tap_record.file is relative to */
+    tap_dir *dir;            /* what tap_record.file is below */
     const char *layout;
     const tap_source_type *type;
     int32_t only_rank;       /* -1: all */
@@ -19,7 +19,8 @@ struct tap_run {
 /* Puts source->index away, for good when the run is closed: cursors may still read it. */
 tap_status tap__run_retire(tap_run *run, tap_source *source, tap_error *err);
 
-/* A recording that is not ours: a layout's or a single file. Makes its one source; TAP_E_NOTFOUND: nothing knows it. */
-tap_status tap__files_open(tap_run *run, const char *path, bool is_file, tap_error *err);
+/* A recording that is not ours: a layout's in run->dir, or its single file `only`. Makes its one source; TAP_E_NOTFOUND:
+ * nothing knows it. */
+tap_status tap__files_open(tap_run *run, const char *only, tap_error *err);
 
 #endif

@@ -60,8 +60,8 @@ typedef struct tap_source_type {
     int32_t (*rank)(const tap_source *source, const tap_row *row);
     /* place is zeroed before its first use; tap__free its path_text after the last. */
     tap_status (*place)(const tap_source *source, const tap_row *row, tap_place *place, tap_error *err);
-    /* path: of record's file. out is zeroed. */
-    tap_status (*map)(const char *path, const tap_record *record, tap_mapped *out, tap_error *err);
+    /* out is zeroed. */
+    tap_status (*map)(tap_dir *dir, const tap_record *record, tap_mapped *out, tap_error *err);
     /* Reports every problem of run; looks again at what is on disk. */
     tap_status (*verify)(struct tap_verifier *verifier);
     void (*close)(tap_source *source);

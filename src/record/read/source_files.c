@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "format/format.h"
 #include "record/ring/journal.h"
 
 #include <string.h>
@@ -70,13 +71,12 @@ static tap_status read_entries(tap_file *file, const char *name, tap_record_fn a
 tap_status tap__files_each(const tap_files *files, tap_record_fn add, void *user, tap_error *err)
 {
     if (files->layout)
-        return files->layout->read(files->path, add, user, err);
-    if (!files->is_file)
+        return files->layout->read(files->dir, files->only, add, user, err);
+    if (!files->only)
         return TAP_OK;
     tap_file *file;
-    TAP_TRY(tap_file_open(files->path, &file, err));
-    const char *slash = strrchr(files->path, '/');
-    tap_status status = read_entries(file, slash ? slash + 1 : files->path, add, user, err);
+    TAP_TRY(tap__file_open_below(files->dir, files->only, &file, err));
+    tap_status status = read_entries(file, files->only, add, user, err);
     tap_file_close(file);
     return status;
 }
@@ -103,7 +103,7 @@ static tap_status add_row(void *user, const tap_record *record, const tap_facts 
 }
 
 /* The one source there is. */
-static tap_status source_make(tap_run *run, const tap_layout *layout, const char *path, bool is_file, tap_error *err)
+static tap_status source_make(tap_run *run, const tap_layout *layout, const char *only, tap_error *err)
 {
     tap_files *files = tap__calloc(1, sizeof *files);
     run->sources = tap__calloc(1, sizeof *run->sources);
@@ -114,12 +114,12 @@ static tap_status source_make(tap_run *run, const tap_layout *layout, const char
     run->type = &tap__source_files;
     run->sources[run->count++] = &files->source;
     files->layout = layout;
-    files->is_file = is_file;
-    files->path = tap__strdup(path);
+    files->dir = run->dir;
+    files->only = only ? tap__strdup(only) : NULL;
     files->source.rank = TAP_RANK_OF_ROW;
     files->source.in_memory = true;
     files->source.relative = tap__strdup("");
-    if (!files->source.relative || !files->path)
+    if (!files->source.relative || (only && !files->only))
         return tap_fail_nomem(err);
     return tap__index_create_memory(&files->source.index, err);
 }
@@ -130,9 +130,10 @@ static tap_status fill(tap_run *run, tap_error *err)
     filling f = {.index = source->index};
     TAP_TRY(tap__files_each((tap_files *)source, add_row, &f, err));
     if (f.broken && !f.whole)
-        return tap_fail(err, f.why.status, "%s: %s", run->dir, f.why.message);
+        return tap_fail(err, f.why.status, "%s: %s", run->dir->path, f.why.message);
     if (f.broken)
-        tap__log(TAP_LOG_WARNING, "%s: %s; what is whole is read. Run: tensortap verify", run->dir, f.why.message);
+        tap__log(TAP_LOG_WARNING, "%s: %s; what is whole is read. Run: tensortap verify", run->dir->path,
+                 f.why.message);
     tap_index_counts counts;
     tap__index_counts(source->index, &counts);
     source->info.records = counts.records;
@@ -140,32 +141,29 @@ static tap_status fill(tap_run *run, tap_error *err)
     return TAP_OK;
 }
 
-static const tap_layout *layout_of(const char *path)
+static const tap_layout *layout_of(const tap_run *run, const char *only)
 {
     const tap_layout *layout;
     for (size_t i = 0; (layout = tap__layout_at(i)); i++)
-        if (layout->detect && layout->read && layout->detect(path))
+        if (layout->detect && layout->read && layout->detect(run->dir, only))
             return layout;
     return NULL;
 }
 
-tap_status tap__files_open(tap_run *run, const char *path, bool is_file, tap_error *err)
+tap_status tap__files_open(tap_run *run, const char *only, tap_error *err)
 {
-    const tap_layout *layout = layout_of(path);
+    const tap_layout *layout = layout_of(run, only);
     /* where the disk was full before a layout's first list was written, what was lost is all there is to tell */
-    if (!layout && !is_file && !tap__journal_is_beside(path))
-        return tap_fail(err, TAP_E_NOTFOUND, "no recording in %s", path);
+    if (!layout && !only && !tap__journal_is_beside(run->dir))
+        return tap_fail(err, TAP_E_NOTFOUND, "no recording in %s", run->dir->path);
     run->layout = layout ? layout->name : "lost";
-    if (!layout && is_file) {
+    if (!layout && only) {
         tap_file *file;
-        TAP_TRY(tap_file_open(path, &file, err));
+        TAP_TRY(tap__file_open_below(run->dir, only, &file, err));
         run->layout = tap_file_format(file);
         tap_file_close(file);
     }
-    TAP_TRY(source_make(run, layout, path, is_file, err));
-    char *end = is_file ? strrchr(run->dir, '/') : NULL; /* files are found relative to the directory */
-    if (end)
-        end[end == run->dir] = 0;
+    TAP_TRY(source_make(run, layout, only, err));
     return fill(run, err);
 }
 
@@ -256,14 +254,14 @@ static tap_status entry_take(tap_file *file, const char *path, const tap_record 
     return TAP_OK;
 }
 
-static tap_status map(const char *path, const tap_record *record, tap_mapped *out, tap_error *err)
+static tap_status map(tap_dir *dir, const tap_record *record, tap_mapped *out, tap_error *err)
 {
     if (!record->file || !record->file[0])
         return tap_fail(err, TAP_E_LOST, "%s of step %lld: no bytes were kept, only what is known about them",
                         record->name, (long long)record->step);
     tap_file *file;
-    TAP_TRY(tap_file_open(path, &file, err));
-    tap_status status = entry_take(file, path, record, out, err);
+    TAP_TRY(tap__file_open_below(dir, record->file, &file, err));
+    tap_status status = entry_take(file, record->file, record, out, err);
     if (status != TAP_OK)
         tap_file_close(file);
     else
@@ -273,7 +271,7 @@ static tap_status map(const char *path, const tap_record *record, tap_mapped *ou
 
 static void close_source(tap_source *source)
 {
-    tap__free(((tap_files *)source)->path);
+    tap__free(((tap_files *)source)->only);
 }
 
 const tap_source_type tap__source_files = {

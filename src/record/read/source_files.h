@@ -8,8 +8,8 @@
 typedef struct tap_files {
     tap_source source;
     const tap_layout *layout; /* NULL: of no layout we know */
-    char *path;               /* as it was opened */
-    bool is_file;
+    tap_dir *dir;             /* the run's */
+    char *only;               /* the one file in it; NULL: the directory */
 } tap_files;
 
 /* Lists every record there is now, by what the files say. */

@@ -2,7 +2,6 @@
  * of the segments into an index in memory; its bytes are mapped from the segments. */
 #include "record/read/source_native.h"
 
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "record/read/run.h"
@@ -28,7 +27,7 @@ void tap__native_look(tap_native *native)
     source->indexed = source->info.indexed && !source->live;
 }
 
-static tap_source *native_new(tap_attempt_files *files)
+static tap_source *native_new(const tap_attempt_files *files)
 {
     tap_native *native = tap__calloc(1, sizeof *native);
     if (!native)
@@ -48,7 +47,6 @@ static tap_source *native_new(tap_attempt_files *files)
     native->source.attempt = files->attempt;
     native->source.child = files->child;
     native->files = *files;
-    *files = (tap_attempt_files){0};
     /* what the description says decides whether its writer can be alive, so it is read before and after */
     tap__attempt_read(&native->files, &native->source.info, NULL);
     tap__native_look(native);
@@ -142,11 +140,7 @@ static tap_status open_index(tap_run *run, tap_source *source, tap_error *err)
         return TAP_OK;
     source->in_memory = false;
     if (source->indexed) {
-        char *path = tap__attempt_path(&native->files, ".sqlite");
-        if (!path)
-            return tap_fail_nomem(err);
-        tap_status status = tap__index_open(path, &source->index, err);
-        tap__free(path);
+        tap_status status = tap__index_open(&native->files, &source->index, err);
         if (status == TAP_OK)
             run->open_files++;
         if (status == TAP_OK || status == TAP_E_NOMEM)
@@ -184,7 +178,6 @@ static void close_source(tap_source *source)
     tap_native *native = (tap_native *)source;
     if (native->scanning)
         tap__scan_close(&native->scan);
-    tap__attempt_files_free(&native->files);
 }
 
 /* -------------------------------------------------------------------------------------------------------- records */
@@ -215,33 +208,33 @@ static tap_status place(const tap_source *source, const tap_row *row, tap_place 
     return TAP_OK;
 }
 
-static tap_status map_range(const char *path, const tap_record *record, int fd, tap_mapped *out, tap_error *err)
+static tap_status map_range(tap_dir *dir, const tap_record *record, int fd, tap_mapped *out, tap_error *err)
 {
     struct stat st;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = record->offset / page * page, end = 0;
     if (fstat(fd, &st) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot look at %s", path);
+        return tap_fail_errno(err, TAP_E_IO, "cannot look at %s/%s", dir->path, record->file);
     if (__builtin_add_overflow(record->offset, record->payload_bytes, &end) || end > (uint64_t)st.st_size)
-        return tap_fail(err, TAP_E_TRUNCATED, "%s ends before the bytes of %s; run: tensortap verify", path,
-                        record->name);
+        return tap_fail(err, TAP_E_TRUNCATED, "%s/%s ends before the bytes of %s; run: tensortap verify", dir->path,
+                        record->file, record->name);
     void *base = mmap(NULL, (size_t)(end - start), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, (off_t)start);
     if (base == MAP_FAILED)
-        return tap_fail_errno(err, TAP_E_IO, "cannot map %s", path);
+        return tap_fail_errno(err, TAP_E_IO, "cannot map %s/%s", dir->path, record->file);
     out->base = base;
     out->base_bytes = (size_t)(end - start);
     out->tensor.data = (char *)base + (record->offset - start);
     return TAP_OK;
 }
 
-static tap_status map(const char *path, const tap_record *record, tap_mapped *out, tap_error *err)
+static tap_status map(tap_dir *dir, const tap_record *record, tap_mapped *out, tap_error *err)
 {
     TAP_TRY(tap__mapped_describe(record, out, err));
     if (tap_tensor_bytes(&out->tensor) == 0)
         return TAP_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = tap__dir_file(dir, record->file ? record->file : "", O_RDONLY);
     if (fd < 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
-    tap_status status = map_range(path, record, fd, out, err);
+        return tap_fail_errno(err, TAP_E_IO, "cannot open %s/%s", dir->path, record->file ? record->file : "");
+    tap_status status = map_range(dir, record, fd, out, err);
     close(fd);
     return status;
 }

@@ -78,6 +78,6 @@ tap_status tap_run_verify(tap_run *run, const tap_verify_options *options, tap_v
     if (result)
         tap__sized_give(result, &v.result);
     if (status == TAP_OK && v.any_loss)
-        status = tap_fail(err, TAP_E_LOST, "%s: %" PRIu64 " saves were not kept whole", run->dir, v.result.lost);
+        status = tap_fail(err, TAP_E_LOST, "%s: %" PRIu64 " saves were not kept whole", run->dir->path, v.result.lost);
     return status;
 }

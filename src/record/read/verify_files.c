@@ -106,14 +106,6 @@ static void on_journal(void *user, const char *name, int64_t step, tap_reason re
                                                                      "saves are missing is not known")});
 }
 
-static bool is_there(const tap_run *run, const char *file)
-{
-    char *path = tap__path_join(run->dir, file);
-    bool there = !path || access(path, F_OK) == 0;
-    tap__free(path);
-    return there;
-}
-
 /* What was there when the recording was opened and is in no list any more. */
 static tap_status check_rows(verify *self)
 {
@@ -128,7 +120,7 @@ static tap_status check_rows(verify *self)
     tap_status status;
     while ((status = tap_cursor_next(cursor, &record, v->err)) == TAP_OK) {
         v->rank = record.rank;
-        if (record.file[0] && !is_there(v->run, record.file))
+        if (record.file[0] && !tap__dir_has(v->run->dir, record.file))
             status = check_gone(self, &record);
         if (status != TAP_OK)
             break;
@@ -157,7 +149,7 @@ static tap_status check_list(verify *self, const tap_files *files)
 tap_status tap__verify_files(tap_verifier *v)
 {
     const tap_files *files = (const tap_files *)v->run->sources[0];
-    verify self = {.v = v, .live = !files->is_file && tap__run_is_held(files->path),
+    verify self = {.v = v, .live = !files->only && tap__run_is_held(files->dir),
                    .lists = files->layout && files->layout->one_file_per_value};
     v->total = files->source.info.bytes;
     tap_status status = check_list(&self, files);

@@ -80,11 +80,8 @@ static tap_status big_check(verify *v, const tap_ledger_item *big, const tap_ent
 {
     if (v->v->options.quick || !(trailer->has & TAP_HAS_HASH) || !big->bytes)
         return TAP_OK;
-    char *path = tap__segment_path(&v->native->files, big->segment);
-    if (!path)
-        return tap_fail_nomem(v->err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    tap__free(path);
+    char name[TAP_ATTEMPT_NAME];
+    int fd = tap__dir_file(v->native->files.root, tap__segment_name(&v->native->files, big->segment, name), O_RDONLY);
     bool same = false;
     tap_status status = TAP_OK;
     if (fd >= 0) {
@@ -136,8 +133,7 @@ static void beside_open(verify *v)
 {
     beside *b = &v->beside;
     *b = (beside){.index = NULL};
-    char *path = v->native->source.indexed ? tap__attempt_path(&v->native->files, ".sqlite") : NULL;
-    if (path && tap__index_open(path, &b->index, NULL) == TAP_OK) {
+    if (v->native->source.indexed && tap__index_open(&v->native->files, &b->index, NULL) == TAP_OK) {
         tap_index_query all = {.end_seq = INT64_MAX, .kind = -1, .incomplete = true};
         b->more = tap__index_select(b->index, &all, &b->rows, NULL) == TAP_OK;
         if (!b->more) {
@@ -146,7 +142,6 @@ static void beside_open(verify *v)
         }
         beside_next(b);
     }
-    tap__free(path);
 }
 
 static void beside_check(beside *b, const tap_entry *entry, uint32_t segment, uint64_t offset)
@@ -371,10 +366,8 @@ static void on_journal(void *user, const char *name, int64_t step, tap_reason re
 
 static bool has_ring(const verify *v)
 {
-    char *path = tap__attempt_path(&v->native->files, ".ring");
-    bool found = path && access(path, F_OK) == 0;
-    tap__free(path);
-    return found;
+    char name[TAP_ATTEMPT_NAME];
+    return tap__dir_has(v->native->files.root, tap__attempt_name(&v->native->files, ".ring", name));
 }
 
 static void report_end(verify *v)
@@ -421,9 +414,9 @@ static tap_status attempt_end(verify *v)
         report_end(v);
     }
     tap_error why;
-    char *lost = tap__attempt_path(&v->native->files, ".lost");
-    tap_status status = lost ? tap__journal_read(lost, on_journal, v, &why) : TAP_E_NOMEM;
-    tap__free(lost);
+    char lost[TAP_ATTEMPT_NAME];
+    tap_status status = tap__journal_read(v->native->files.root, tap__attempt_name(&v->native->files, ".lost", lost),
+                                          on_journal, v, &why);
     if (status == TAP_E_NOMEM)
         return tap_fail_nomem(v->err);
     if (status != TAP_OK) {
@@ -460,10 +453,10 @@ static tap_status size_of(const tap_native *native, uint64_t *total, tap_error *
     size_t count;
     TAP_TRY(tap__segment_list(&native->files, &list, &count, err));
     for (size_t i = 0; i < count; i++) {
-        char *path = tap__segment_path(&native->files, list[i]);
+        char name[TAP_ATTEMPT_NAME];
         struct stat st;
-        *total += path && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-        tap__free(path);
+        tap__segment_name(&native->files, list[i], name);
+        *total += tap__dir_stat(native->files.root, name, &st) == 0 ? (uint64_t)st.st_size : 0;
     }
     tap__free(list);
     return TAP_OK;

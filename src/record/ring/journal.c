@@ -28,8 +28,10 @@ enum {
     TRIES = 20
 };
 
-/* The file's name below .tensortap/<who>. */
-static const char BESIDE[] = "attempt0.lost";
+/* <dir>/.tensortap/<who>/attempt0.lost */
+#define BESIDE ".tensortap"
+#define BESIDE_FILE "attempt0.lost"
+enum { BESIDE_MAX = 320 };
 
 typedef struct loss {
     char *name;
@@ -40,7 +42,8 @@ typedef struct loss {
 
 struct tap_journal {
     int fd;
-    char *path;
+    tap_dir *dir;
+    char *path;          /* below dir */
     uint64_t turn;
     loss *items;
     size_t count, cap;
@@ -53,17 +56,18 @@ struct tap_journal {
     bool beside;
 };
 
-static void journal_load(const char *path, tap_journal *journal);
+static void journal_load(tap_journal *journal);
 
 /* What is there keeps its place and its bytes: on a full disk it could not be had again. */
 static tap_status reserve(tap_journal *journal, tap_error *err)
 {
     struct stat st;
-    journal->fd = open(journal->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, TAP_FILE_MODE);
+    journal->fd = tap__dir_file(journal->dir, journal->path, O_RDWR | O_CREAT);
     if (journal->fd < 0)
-        return tap_fail_errno(err, errno == ENOENT ? TAP_E_NOTFOUND : TAP_E_IO, "cannot create %s", journal->path);
-    if (fstat(journal->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return tap_fail(err, TAP_E_IO, "cannot create %s: something else is there", journal->path);
+        return tap_fail_errno(err, errno == ENOENT ? TAP_E_NOTFOUND : TAP_E_IO, "cannot create %s/%s", journal->dir->path,
+                              journal->path);
+    if (fstat(journal->fd, &st) != 0)
+        return tap_fail_errno(err, TAP_E_IO, "cannot look at %s/%s", journal->dir->path, journal->path);
     flock(journal->fd, LOCK_EX | LOCK_NB); /* somebody works on it */
     if (st.st_size == TAP_JOURNAL_BYTES)
         return TAP_OK;
@@ -75,7 +79,8 @@ static tap_status reserve(tap_journal *journal, tap_error *err)
     int failed = fallocate(journal->fd, 0, 0, TAP_JOURNAL_BYTES) != 0 && errno == ENOSPC;
     failed = failed || tap__pwrite_all(journal->fd, blanks, TAP_JOURNAL_BYTES, 0);
     tap__free(blanks);
-    return failed ? tap_fail_errno(err, TAP_E_IO, "cannot reserve %u bytes for %s", TAP_JOURNAL_BYTES, journal->path)
+    return failed ? tap_fail_errno(err, TAP_E_IO, "cannot reserve %u bytes for %s/%s", TAP_JOURNAL_BYTES,
+                                   journal->dir->path, journal->path)
                   : TAP_OK;
 }
 
@@ -89,14 +94,14 @@ static void forget(tap_journal *journal)
 }
 
 /* .tensortap/<who> and .tensortap, unless something is in them. */
-static void remove_parents(char *path)
+static void remove_parents(tap_dir *dir, char *path)
 {
     for (int up = 0; up < 2; up++) {
         char *slash = strrchr(path, '/');
         if (!slash)
             return;
         *slash = 0;
-        if (rmdir(path) != 0)
+        if (tap__dir_rmdir(dir, path) != 0)
             return;
     }
 }
@@ -106,9 +111,9 @@ static void journal_free(tap_journal *journal, bool remove)
     if (journal->fd >= 0)
         close(journal->fd);
     if (remove && journal->path)
-        unlink(journal->path);
+        tap__dir_unlink(journal->dir, journal->path);
     if (remove && journal->path && journal->beside)
-        remove_parents(journal->path);
+        remove_parents(journal->dir, journal->path);
     forget(journal);
     tap__free(journal->items);
     tap__free(journal->path);
@@ -123,7 +128,7 @@ static void inherit(void *user, const char *name, int64_t step, tap_reason reaso
     tap__journal_add(journal, name, step, reason, count, bytes);
 }
 
-tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *err)
+tap_status tap__journal_create(tap_dir *dir, const char *name, tap_journal **out, tap_error *err)
 {
     *out = NULL;
     tap_journal *journal = tap__calloc(1, sizeof *journal);
@@ -131,8 +136,10 @@ tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *e
         return tap_fail_nomem(err);
     journal->fd = -1;
     forget(journal);
-    journal->path = tap__strdup(path);
-    journal_load(path, journal);
+    journal->dir = dir;
+    journal->path = tap__strdup(name);
+    if (journal->path)
+        journal_load(journal);
     tap_status status = journal->path ? reserve(journal, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         tap__journal_sync(journal);
@@ -401,29 +408,29 @@ static tap_status lines_read(const char *path, char *text, size_t len, reading *
     return TAP_OK;
 }
 
-static tap_status file_read(const char *path, reading *r, tap_error *err)
+static tap_status file_read(tap_dir *dir, const char *name, reading *r, tap_error *err)
 {
     char *text = NULL;
     size_t len = 0;
-    tap_status status = tap__file_get(path, TAP_JOURNAL_BYTES, &text, &len, err);
+    tap_status status = tap__dir_get(dir, name, TAP_JOURNAL_BYTES, &text, &len, err);
     if (status == TAP_OK)
-        status = lines_read(path, text, len, r, err);
+        status = lines_read(name, text, len, r, err);
     else if (status == TAP_E_NOTFOUND)
         status = TAP_OK;
     tap__free(text);
     return status;
 }
 
-tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err)
+tap_status tap__journal_read(tap_dir *dir, const char *name, tap_journal_fn each, void *user, tap_error *err)
 {
     reading r = {.each = each, .user = user};
-    return file_read(path, &r, err);
+    return file_read(dir, name, &r, err);
 }
 
-static void journal_load(const char *path, tap_journal *journal)
+static void journal_load(tap_journal *journal)
 {
     reading r = {.each = inherit, .user = journal};
-    file_read(path, &r, NULL);
+    file_read(journal->dir, journal->path, &r, NULL);
     journal->turn = r.turn;
     journal->unknown = r.unknown;
     memcpy(journal->tally, r.tally, sizeof r.tally);
@@ -433,46 +440,40 @@ static void journal_load(const char *path, tap_journal *journal)
 
 /* ------------------------------------------------------------------------------------- beside other people's layouts */
 
-static char *beside_path(const char *dir, const char *who, const char *name)
+static const char *beside_name(const char *who, char *name)
 {
-    tap_strbuf path = TAP_STRBUF_INIT;
-    tap__strbuf_printf(&path, "%s/.tensortap%s%s%s%s", dir, who ? "/" : "", who ? who : "", name ? "/" : "",
-                       name ? name : "");
-    char *text = path.failed ? NULL : tap__strdup(path.text);
-    tap__strbuf_free(&path);
-    return text;
+    snprintf(name, BESIDE_MAX, BESIDE "/%.255s/" BESIDE_FILE, who);
+    return name;
 }
 
 /* <dir>/.tensortap/<who>: gone when nothing was lost, so that a layout's own files stay as they are. Another recorder that
  * ends may remove .tensortap between our two steps. */
-tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err)
+tap_status tap__journal_create_beside(tap_dir *dir, const char *who, tap_journal **out, tap_error *err)
 {
     *out = NULL;
-    char *path = beside_path(dir, who, NULL), *file = beside_path(dir, who, BESIDE);
-    tap_status status = path && file ? TAP_E_NOTFOUND : tap_fail_nomem(err);
+    char name[BESIDE_MAX];
+    tap_status status = TAP_E_NOTFOUND;
     for (int i = 0; i < TRIES && status == TAP_E_NOTFOUND; i++) {
-        status = tap__make_dirs(path, err);
-        if (status == TAP_OK)
-            status = tap__journal_create(file, out, err);
+        const char *last;
+        int parent = tap__dir_parent(dir, beside_name(who, name), true, &last);
+        if (parent >= 0)
+            close(parent);
+        status = parent < 0 ? tap_fail_errno(err, TAP_E_IO, "cannot create %s/%s", dir->path, name)
+                            : tap__journal_create(dir, name, out, err);
     }
     if (*out)
         (*out)->beside = true;
-    tap__free(file);
-    tap__free(path);
     return status;
 }
 
-bool tap__journal_is_beside(const char *dir)
+bool tap__journal_is_beside(tap_dir *dir)
 {
-    char *base = tap__path_join(dir, ".tensortap");
-    bool yes = base && access(base, F_OK) == 0;
-    tap__free(base);
-    return yes;
+    return tap__dir_has(dir, BESIDE);
 }
 
-static bool is_locked(const char *path)
+static bool is_locked(tap_dir *dir, const char *name)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = tap__dir_file(dir, name, O_RDONLY);
     bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (fd >= 0)
         close(fd);
@@ -480,7 +481,7 @@ static bool is_locked(const char *path)
 }
 
 /* What a program and its writer took with them, neither of whom is there any more. */
-static void missing(const char *dir, const reading *r, tap_journal_fn each, void *user)
+static void missing(tap_dir *dir, const reading *r, tap_journal_fn each, void *user)
 {
     tap_tally tally;
     if (r->unknown)
@@ -498,57 +499,50 @@ static void missing(const char *dir, const reading *r, tap_journal_fn each, void
 }
 
 /* Calls fn for every <dir>/.tensortap/<who>/attempt0.lost. */
-typedef tap_status (*file_fn)(void *user, const char *file, const char *who, tap_error *err);
-static tap_status each_beside(const char *dir, file_fn fn, void *user, tap_error *err)
+typedef tap_status (*file_fn)(void *user, tap_dir *dir, const char *file, const char *who, tap_error *err);
+static tap_status each_beside(tap_dir *dir, file_fn fn, void *user, tap_error *err)
 {
-    char *base = beside_path(dir, NULL, NULL);
-    if (!base)
-        return tap_fail_nomem(err);
-    DIR *list = opendir(base);
+    DIR *list = tap__dir_list(dir, BESIDE);
     tap_status status = TAP_OK;
     for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
-        if (item->d_name[0] == '.')
-            continue;
-        char *file = beside_path(dir, item->d_name, BESIDE);
-        status = file ? fn(user, file, item->d_name, err) : tap_fail_nomem(err);
-        tap__free(file);
+        char name[BESIDE_MAX];
+        if (item->d_name[0] != '.')
+            status = fn(user, dir, beside_name(item->d_name, name), item->d_name, err);
     }
     if (list)
         closedir(list);
-    tap__free(base);
     return status;
 }
 
 typedef struct beside {
-    const char *dir;
     tap_journal_fn each;
     void *user;
     int32_t *rank;
 } beside;
 
 /* Does somebody work on it? A lock on the file may be one that a forked child inherited; that of the tally never is. */
-static bool in_use(const char *file, const char *tally)
+static bool in_use(tap_dir *dir, const char *file, const char *tally)
 {
     tap_tally page;
-    return *tally && tap__tally_read(tally, &page) ? tap__tally_in_use(tally) : is_locked(file);
+    return *tally && tap__tally_read(tally, &page) ? tap__tally_in_use(tally) : is_locked(dir, file);
 }
 
-static tap_status read_one(void *user, const char *file, const char *who, tap_error *err)
+static tap_status read_one(void *user, tap_dir *dir, const char *file, const char *who, tap_error *err)
 {
     const beside *b = user;
     reading r = {.each = b->each, .user = b->user};
     if (b->rank)
         *b->rank = strncmp(who, "rank", 4) == 0 ? (int32_t)strtol(who + 4, NULL, 10) : 0;
-    TAP_TRY(file_read(file, &r, err));
-    if (in_use(file, r.tally))
+    TAP_TRY(file_read(dir, file, &r, err));
+    if (in_use(dir, file, r.tally))
         r.tally[0] = 0;
-    missing(b->dir, &r, b->each, b->user);
+    missing(dir, &r, b->each, b->user);
     return TAP_OK;
 }
 
-tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err)
+tap_status tap__journal_read_beside(tap_dir *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err)
 {
-    return each_beside(dir, read_one, &(beside){dir, each, user, rank}, err);
+    return each_beside(dir, read_one, &(beside){each, user, rank}, err);
 }
 
 static void ignore(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
@@ -565,18 +559,17 @@ static void settle(void *user, const char *name, int64_t step, tap_reason reason
         journal->unknown = true;
 }
 
-static tap_status recover_one(void *user, const char *file, const char *who, tap_error *err)
+static tap_status recover_one(void *user, tap_dir *dir, const char *file, const char *who, tap_error *err)
 {
-    const char *dir = user;
     tap_journal *journal;
-    (void)who;
+    (void)user, (void)who;
     reading r = {.each = ignore};
-    if (access(file, F_OK) != 0)
+    if (!tap__dir_has(dir, file))
         return TAP_OK;
-    TAP_TRY(file_read(file, &r, err));
-    if (in_use(file, r.tally))
+    TAP_TRY(file_read(dir, file, &r, err));
+    if (in_use(dir, file, r.tally))
         return TAP_OK;
-    TAP_TRY(tap__journal_create(file, &journal, err));
+    TAP_TRY(tap__journal_create(dir, file, &journal, err));
     journal->beside = true;
     r.unknown = false;
     tap_status status = TAP_OK;
@@ -586,13 +579,13 @@ static tap_status recover_one(void *user, const char *file, const char *who, tap
         if (status == TAP_OK)
             tap__tally_remove(r.tally);
         else
-            tap_fail_errno(err, status, "cannot write %s", file);
+            tap_fail_errno(err, status, "cannot write %s/%s", dir->path, file);
     }
     tap__journal_close(journal);
     return status;
 }
 
-tap_status tap__journal_recover_beside(const char *dir, tap_error *err)
+tap_status tap__journal_recover_beside(tap_dir *dir, tap_error *err)
 {
-    return each_beside(dir, recover_one, (void *)(uintptr_t)dir, err);
+    return each_beside(dir, recover_one, NULL, err);
 }

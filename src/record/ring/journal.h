@@ -3,7 +3,9 @@
 #ifndef TAP_RECORD_JOURNAL_H
 #define TAP_RECORD_JOURNAL_H
 
+#include "base/dir.h"
 #include "record/ring/entry.h"
+#include "base/dir.h"
 #include "record/ring/tally.h"
 
 /* The file names what could not be recorded because the disk took nothing more. Its 64 KiB are taken when the
@@ -15,7 +17,7 @@
 
 typedef struct tap_journal tap_journal;
 /* What a writer before this one left in the file is taken over. */
-tap_status tap__journal_create(const char *path, tap_journal **out, tap_error *err);
+tap_status tap__journal_create(tap_dir *dir, const char *name, tap_journal **out, tap_error *err);
 /* Adds up saves of one name, step and reason. Written at once when the last write is 20 ms ago, else by the next add or
  * tap__journal_sync: call that when a batch is done. */
 tap_status tap__journal_add(tap_journal *journal, const char *name, int64_t step, tap_reason reason, uint64_t count,
@@ -30,7 +32,7 @@ void tap__journal_close(tap_journal *journal);
 typedef void (*tap_journal_fn)(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count,
                                uint64_t bytes);
 /* No file, or nothing in it: TAP_OK without a call. */
-tap_status tap__journal_read(const char *path, tap_journal_fn each, void *user, tap_error *err);
+tap_status tap__journal_read(tap_dir *dir, const char *name, tap_journal_fn each, void *user, tap_error *err);
 
 /* The recording has begun, its saves are counted in that tally ("": in none): until tap__journal_end was called, which a
  * program and a writer that are both killed never do, what the tally misses is lost. */
@@ -38,12 +40,12 @@ tap_status tap__journal_begin(tap_journal *journal, const char *tally);
 tap_status tap__journal_end(tap_journal *journal);
 
 /* The same for the layouts of other tools: <dir>/.tensortap/<who>/attempt0.lost. who begins with "rank<R>". */
-tap_status tap__journal_create_beside(const char *dir, const char *who, tap_journal **out, tap_error *err);
-bool tap__journal_is_beside(const char *dir);
+tap_status tap__journal_create_beside(tap_dir *dir, const char *who, tap_journal **out, tap_error *err);
+bool tap__journal_is_beside(tap_dir *dir);
 /* *rank, where it is not NULL, is set before each call. What is missing without a name has reason KILLED; count 0: it is
  * not known how many. */
-tap_status tap__journal_read_beside(const char *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err);
+tap_status tap__journal_read_beside(tap_dir *dir, tap_journal_fn each, void *user, int32_t *rank, tap_error *err);
 /* Writes what is missing into journals whose recording nobody will end, and removes those that say nothing. */
-tap_status tap__journal_recover_beside(const char *dir, tap_error *err);
+tap_status tap__journal_recover_beside(tap_dir *dir, tap_error *err);
 
 #endif

@@ -79,17 +79,6 @@ static tap_ring_header ring_shape(uint64_t data_bytes)
     return shape;
 }
 
-/* Never as a standard stream, should the program have closed one: it would print into the ring. */
-static int away_from_streams(int fd)
-{
-    if (fd < 0 || fd > 2)
-        return fd;
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 3), saved = errno;
-    close(fd);
-    errno = saved;
-    return moved;
-}
-
 static void make_tally(tap_ring *ring)
 {
     char *name = ring->header->config.tally;
@@ -115,7 +104,7 @@ bool tap__ring_open_tally(tap_ring *ring, int fd)
     return true;
 }
 
-tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_bytes, const tap_ring_config *config,
+tap_status tap__ring_create(tap_ring *ring, tap_dir *dir, const char *name, uint64_t data_bytes, const tap_ring_config *config,
                             tap_error *err)
 {
     memset(ring, 0, sizeof *ring);
@@ -125,11 +114,11 @@ tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_byte
     *shape = ring_shape(data_bytes);
     shape->config = *config;
     atomic_init(&shape->writer_pid, -1);
-    ring->fd = away_from_streams(path ? open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640)
-                                      : memfd_create("tensortap-ring", MFD_CLOEXEC));
+    ring->fd = name ? tap__dir_file(dir, name, O_RDWR | O_CREAT | O_EXCL)
+                    : tap__fd_away(memfd_create("tensortap-ring", MFD_CLOEXEC));
     tap_status status = TAP_OK;
     if (ring->fd < 0)
-        status = tap_fail_errno(err, TAP_E_IO, "cannot create the ring %s", path ? path : "in memory");
+        status = tap_fail_errno(err, TAP_E_IO, "cannot create the ring %s", name ? name : "in memory");
     int failed = 0;
     if (status == TAP_OK && (failed = posix_fallocate(ring->fd, 0, (off_t)shape->total_bytes)) != 0) {
         errno = failed;
@@ -147,8 +136,8 @@ tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_byte
         make_tally(ring);
     } else if (ring->fd >= 0) {
         close(ring->fd);
-        if (path)
-            unlink(path);
+        if (name)
+            tap__dir_unlink(dir, name);
     }
     tap__free(shape);
     return status;
@@ -185,14 +174,12 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err)
     return status;
 }
 
-bool tap__ring_read_tally(const char *path, tap_tally *out)
+bool tap__ring_read_tally(tap_dir *dir, const char *name, tap_tally *out)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    struct stat st;
+    int fd = tap__dir_file(dir, name, O_RDONLY);
     if (fd < 0)
         return false;
-    bool good = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-                tap__pread_all(fd, out, sizeof *out, offsetof(tap_ring_header, tally)) == (ssize_t)sizeof *out &&
+    bool good = tap__pread_all(fd, out, sizeof *out, offsetof(tap_ring_header, tally)) == (ssize_t)sizeof *out &&
                 out->magic == TAP_TALLY_MAGIC;
     close(fd);
     return good;

@@ -14,6 +14,7 @@
 #ifndef TAP_RECORD_RING_H
 #define TAP_RECORD_RING_H
 
+#include "base/dir.h"
 #include "record/ring/entry.h"
 #include "record/ring/tally.h"
 
@@ -62,7 +63,6 @@ typedef struct tap_ring_checkpoint {
 typedef struct tap_ring_config {
     char dir[4096];          /* absolute */
     char dir_shown[4096];    /* as the user wrote it */
-    char attempt_dir[4200];
     char layout[32];
     char framework[32];
     int32_t rank, attempt, child, world_size, device_index;
@@ -119,10 +119,10 @@ typedef struct tap_ring {
     int fd;
 } tap_ring;
 
-/* Makes a ring of data_bytes (rounded down to a power of two) in memory, or in a new file when path is not NULL; all
- * of it is allocated, so that no later touch can fail. config is copied in. The counts get the page config->tally, unless
- * that is empty or cannot be had: the ring's own configuration then has no name. */
-tap_status tap__ring_create(tap_ring *ring, const char *path, uint64_t data_bytes, const tap_ring_config *config,
+/* Makes a ring of data_bytes (rounded down to a power of two) in memory, or in a new file of that name below dir when
+ * name is not NULL; all of it is allocated, so that no later touch can fail. config is copied in. The counts get the page
+ * config->tally, unless that is empty or cannot be had: the ring's own configuration then has no name. */
+tap_status tap__ring_create(tap_ring *ring, tap_dir *dir, const char *name, uint64_t data_bytes, const tap_ring_config *config,
                             tap_error *err);
 /* Maps the ring open at fd, which it then owns. Refuses what is not a ring. */
 tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err);
@@ -130,7 +130,7 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err);
 bool tap__ring_open_tally(tap_ring *ring, int fd);
 void tap__ring_close(tap_ring *ring);
 /* The counts in a ring file whose program and writer are gone. */
-bool tap__ring_read_tally(const char *path, tap_tally *out);
+bool tap__ring_read_tally(tap_dir *dir, const char *name, tap_tally *out);
 
 /* A reserved range: fill data .. data + bytes, then commit. */
 typedef struct tap_ring_range {

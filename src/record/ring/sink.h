@@ -16,13 +16,15 @@
 #ifndef TAP_RECORD_SINK_H
 #define TAP_RECORD_SINK_H
 
+#include "base/dir.h"
 #include "record/ring/ring.h"
 
 typedef struct tap_sink tap_sink;
 
 typedef struct tap_sink_type {
-    /* The sink stays *out's until close; the ring is the caller's and outlives it. */
-    tap_status (*open)(tap_ring *ring, tap_sink **out, tap_error *err);
+    /* The sink stays *out's until close; the ring and root, the recording's directory, are the caller's and outlive
+     * it. */
+    tap_status (*open)(tap_ring *ring, tap_dir *root, tap_sink **out, tap_error *err);
     /* The first sequence number and position that were not taken. */
     void (*tail)(const tap_sink *sink, uint64_t *seq, uint64_t *pos);
     /* desc: of the tail's sequence number, committed; its range begins at the tail and lies within the ring. What is in

@@ -132,7 +132,7 @@ void tap__tally_file(tap_tally *tally, uint64_t seq, uint64_t saved_ns, const ch
 /* ------------------------------------------------------------------------------------------------------- afterwards */
 
 /* One of that name may lie there from before: it is older. File systems take the time from a clock that ticks. */
-uint64_t tap__tally_finished(const tap_tally *tally, const char *dir)
+uint64_t tap__tally_finished(const tap_tally *tally, tap_dir *dir)
 {
     enum { TICK_NS = 20000000 };
     uint64_t seq = atomic_load(&tally->file_seq);
@@ -141,13 +141,9 @@ uint64_t tap__tally_finished(const tap_tally *tally, const char *dir)
     file[sizeof file - 1] = 0;
     if (!seq || seq - 1 < tap__tally_marked(tally).seq)
         return 0;
-    int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct stat st;
-    bool there = at >= 0 && fstatat(at, file, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-                 (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec + TICK_NS >= tally->file_ns;
-    if (at >= 0)
-        close(at);
-    return there;
+    return tap__dir_stat(dir, file, &st) == 0 && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec + TICK_NS >= tally->file_ns;
 }
 
 bool tap__tally_read(const char *name, tap_tally *out)

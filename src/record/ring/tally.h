@@ -6,7 +6,7 @@
 #ifndef TAP_RECORD_TALLY_H
 #define TAP_RECORD_TALLY_H
 
-#include "tensortap/tensortap.h"
+#include "base/dir.h"
 
 #include <stdatomic.h>
 
@@ -49,7 +49,7 @@ void tap__tally_account(tap_tally *tally, uint64_t seq, uint64_t accounted);
 /* From here on the writer puts the entry's file in place. */
 void tap__tally_file(tap_tally *tally, uint64_t seq, uint64_t saved_ns, const char *file);
 /* How many files below dir are in place that no mark knows of: 0 or 1. */
-uint64_t tap__tally_finished(const tap_tally *tally, const char *dir);
+uint64_t tap__tally_finished(const tap_tally *tally, tap_dir *dir);
 /* Saves that returned and are in no file, given that the newest mark holds `more` too little. */
 uint64_t tap__tally_missing(const tap_tally *tally, uint64_t more);
 

@@ -197,7 +197,7 @@ static void large_steps_do_not_stay_in_memory(void **state)
         flush(&f, 0, true);
     }
     uint64_t next = 0;
-    if (tap__msprobe_read(f.dir, count_record, &next, &f.err) != TAP_OK)
+    if (tap__msprobe_read(opened(f.dir), NULL, count_record, &next, &f.err) != TAP_OK)
         fail_msg("%s", f.err.message);
     assert_int_equal(next, COUNT);
     stop(&f);
@@ -250,7 +250,7 @@ static void a_disk_that_fails_is_tried_again(void **state)
     fixture f = {.dir = NULL};
     start(&f);
     char *blocked = tap__path_join(f.dir, "step0");
-    assert_int_equal(tap__file_put(blocked, "x", 1, NULL), TAP_OK); /* a file where the directory belongs */
+    assert_int_equal(put_at(blocked, "x", 1), TAP_OK); /* a file where the directory belongs */
     take_int(&f, "x", 0, 0, 1);
     take_int(&f, "x", 1, 0, 1);
     assert_int_not_equal(tap__msprobe_collect_flush(f.collector, 0, true, &f.err), TAP_OK);
@@ -270,11 +270,12 @@ static void any_allocation_may_fail(void **state)
 {
     (void)state;
     char *dir = scratch_make();
+    tap_dir *root = opened(dir);
     int whole = 0;
     for (long n = 0; whole < 3 && n < 400; n++) {
         allocations_left = n;
         tap_allocator_set(&FAILING_ALLOCATOR);
-        fixture f = {.dir = dir, .options = {.dir = dir, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
+        fixture f = {.dir = dir, .options = {.dir = root, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
         tap_status status = tap__msprobe_collect_open(&f.options, &f.collector, &f.err);
         for (uint32_t i = 0; i < 40 && status == TAP_OK; i++)
             status = take_int(&f, i % 2 ? "x" : "y_grad", 0, i, 1);
@@ -323,7 +324,7 @@ static int by_text(const void *a, const void *b)
 static void threads_never_get_one_name(void **state)
 {
     (void)state;
-    tap_layout_options options = {.dir = "/run", .world_size = 1, .keep = TAP_KEEP_TENSOR};
+    tap_layout_options options = {.dir = opened("/run"), .world_size = 1, .keep = TAP_KEEP_TENSOR};
     tap_namer *namer;
     assert_int_equal(tap__namer_create(tap__layout_find("troubleshooter"), &options, &namer, NULL), TAP_OK);
     pthread_t threads[THREADS];
@@ -375,7 +376,7 @@ static void hostile_files_are_refused_or_survived(void **state)
         {"{\"data\": {\"x\": {\"type\": \"int\", \"value\": 99999999999999999999999}}}", TAP_OK, 1},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        tap_msprobe_place place = {.root = "/tmp", .relative = ""};
+        tap_msprobe_place place = {.dir = opened("/tmp"), .relative = ""};
         uint64_t seq = 0;
         int records = 0;
         tap_error err = {.status = TAP_OK};
@@ -387,7 +388,7 @@ static void hostile_files_are_refused_or_survived(void **state)
     /* too deep */
     static char deep[200001] = "{\"data\": {\"x\": ";
     memset(deep + strlen(deep), '[', sizeof deep - 1 - strlen(deep));
-    tap_msprobe_place place = {.root = "/tmp", .relative = ""};
+    tap_msprobe_place place = {.dir = opened("/tmp"), .relative = ""};
     uint64_t seq = 0;
     int records = 0;
     assert_int_equal(tap__msprobe_records(deep, sizeof deep - 1, &place, &seq, any_record, &records, NULL),

@@ -155,7 +155,7 @@ static void open_items_stay_in_memory(void **state)
     assert_int_equal(times(&f, DUMP, "\"first.forward.0\""), 1);
     assert_int_equal(times(&f, DUMP, "\"w.parameters_grad.0\""), 1);
     uint64_t records = 0;
-    assert_int_equal(tap__msprobe_modules_read(f.dir, count_record, &records, &f.err), TAP_OK);
+    assert_int_equal(tap__msprobe_modules_read(opened(f.dir), NULL, count_record, &records, &f.err), TAP_OK);
     assert_int_equal(records, 2 * COUNT + 6);
     stop(&f);
 }
@@ -175,11 +175,12 @@ static void any_allocation_may_fail(void **state)
 {
     (void)state;
     char *dir = scratch_make();
+    tap_dir *root = opened(dir);
     int whole = 0;
     for (long n = 0; whole < 3 && n < 600; n++) {
         allocations_left = n;
         tap_allocator_set(&FAILING_ALLOCATOR);
-        fixture f = {.dir = dir, .options = {.dir = dir, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
+        fixture f = {.dir = dir, .options = {.dir = root, .pid = 5, .keep = TAP_KEEP_STATS, .resume = n % 2}};
         tap_status status = tap__msprobe_modules_open(&f.options, &f.collector, &f.err);
         if (status == TAP_OK)
             status = model(&f, 0, MODEL);
@@ -210,9 +211,9 @@ static void read_back(void **state)
     start(&f);
     assert_int_equal(model(&f, 0, MODEL), TAP_OK);
     flush(&f, 0, true);
-    assert_true(tap__msprobe_modules_detect(f.dir));
-    assert_false(tap__msprobe_detect(f.dir));
-    assert_int_equal(tap__msprobe_modules_read(f.dir, keep_line, text, &f.err), TAP_OK);
+    assert_true(tap__msprobe_modules_detect(opened(f.dir), NULL));
+    assert_false(tap__msprobe_detect(opened(f.dir), NULL));
+    assert_int_equal(tap__msprobe_modules_read(opened(f.dir), NULL, keep_line, text, &f.err), TAP_OK);
     assert_string_equal(text, "M.a.b.B input 0 input_args.0\nM.a.b.B output 0 output.0\nM.a.A input 0 input_args.0\n"
                               "M.a.A output 0 output.0\nM.a.A grad 0 input.0\nM.a.A param 0 bias.0\n"
                               "M.a.A param 0 weight.0\n");

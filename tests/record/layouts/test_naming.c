@@ -88,7 +88,7 @@ typedef struct fixture {
 static void start(fixture *f, const char *layout)
 {
     if (!f->options.dir)
-        f->options.dir = "/run";
+        f->options.dir = opened("/run");
     if (!f->options.world_size)
         f->options.world_size = 1;
     f->options.keep = f->options.keep ? f->options.keep : (TAP_KEEP_STATS | TAP_KEEP_TENSOR);

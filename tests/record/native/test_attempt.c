@@ -29,7 +29,7 @@ static tap_status take(const char *dir, int rank, int child, tap_open_mode mode,
                        tap_error *err)
 {
     tap_attempt_info info = {.world_size = 2};
-    return tap__attempt_take(dir, rank, child, mode, &info, files, err);
+    return tap__attempt_take(opened(dir), rank, child, mode, &info, files, err);
 }
 
 static void touch(const char *dir, const char *name)
@@ -46,6 +46,14 @@ static bool exists(const char *dir, const char *name)
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return access(path, F_OK) == 0;
+}
+
+/* The directory its files are in. */
+static const char *dir_of(const tap_attempt_files *files)
+{
+    static char path[2048];
+    snprintf(path, sizeof path, "%s/%s", files->root->path, files->dir);
+    return path;
 }
 
 /* Marks an attempt as over, so that nothing takes it for live. */
@@ -81,20 +89,15 @@ static void new_then_append(void **state)
     /* another rank is another recording */
     assert_int_equal(take(*state, 4, 0, TAP_OPEN_NEW, &c, &err), TAP_OK);
     assert_int_equal(c.attempt, 0);
-    tap__attempt_files_free(&a);
-    tap__attempt_files_free(&b);
-    tap__attempt_files_free(&c);
 }
 
 static void append_goes_above_leftover_segments(void **state)
 {
     tap_attempt_files a;
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    touch(a.dir, "attempt6-000000.tap"); /* its .json is gone */
-    tap__attempt_files_free(&a);
+    touch(dir_of(&a), "attempt6-000000.tap"); /* its .json is gone */
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_APPEND, &a, NULL), TAP_OK);
     assert_int_equal(a.attempt, 7);
-    tap__attempt_files_free(&a);
 }
 
 static void restart_of_the_same_job(void **state)
@@ -102,13 +105,11 @@ static void restart_of_the_same_job(void **state)
     tap_attempt_files a;
     setenv("TORCHELASTIC_RUN_ID", "job-7", 1);
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    tap__attempt_files_free(&a);
     setenv("TORCHELASTIC_RESTART_COUNT", "0", 1); /* not a restart */
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_E_EXISTS);
     setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
     assert_int_equal(a.attempt, 1);
-    tap__attempt_files_free(&a);
     setenv("TORCHELASTIC_RUN_ID", "job-8", 1); /* another job */
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_E_EXISTS);
     unsetenv("TORCHELASTIC_RUN_ID"); /* two unknown jobs are not the same job */
@@ -121,7 +122,7 @@ static void replace_deletes_only_ours(void **state)
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
     end_attempt(&a, "closed");
     assert_int_equal(take(*state, 0, 55, TAP_OPEN_REPLACE, &c, NULL), TAP_OK); /* a child never replaces */
-    assert_true(exists(a.dir, "attempt0.json"));
+    assert_true(exists(dir_of(&a), "attempt0.json"));
     end_attempt(&c, "closed");
     static const char *const OURS[] = {"attempt0-000000.tap", "attempt0-123456.tap", "attempt0.sqlite", "attempt0.lost",
                                        "attempt0.ring", ".tap-0a1b2c3d-0123456789abcdef.tmp",
@@ -130,41 +131,38 @@ static void replace_deletes_only_ours(void **state)
                                          "notes.json", "attemptx.json", "x.tap", "../rank1.json", "../model.pt",
                                          "child55/mine.npy", ".tap-mine.tmp"};
     for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
-        touch(a.dir, OURS[i]);
+        touch(dir_of(&a), OURS[i]);
     for (size_t i = 0; i < sizeof THEIRS / sizeof THEIRS[0]; i++)
-        touch(a.dir, THEIRS[i]);
+        touch(dir_of(&a), THEIRS[i]);
     tap_attempt_files b;
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_REPLACE, &b, NULL), TAP_OK);
     assert_int_equal(b.attempt, 0);
     for (size_t i = 0; i < sizeof OURS / sizeof OURS[0]; i++)
-        if (exists(a.dir, OURS[i]))
+        if (exists(dir_of(&a), OURS[i]))
             fail_msg("%s is still there", OURS[i]);
     for (size_t i = 0; i < sizeof THEIRS / sizeof THEIRS[0]; i++)
-        if (!exists(a.dir, THEIRS[i]))
+        if (!exists(dir_of(&a), THEIRS[i]))
             fail_msg("%s was deleted", THEIRS[i]);
-    assert_false(exists(a.dir, "child55/attempt0.json"));
-    tap__attempt_files_free(&a);
-    tap__attempt_files_free(&b);
-    tap__attempt_files_free(&c);
+    assert_false(exists(dir_of(&a), "child55/attempt0.json"));
 }
 
 static void live_is_a_lock(void **state)
 {
     tap_attempt_files a;
     tap_attempt_info info = {.started_ns = 1}; /* long ago: only a lock makes it live */
-    assert_int_equal(tap__attempt_take(*state, 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
+    assert_int_equal(tap__attempt_take(opened(*state), 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
     assert_false(tap__attempt_is_live(&a, &info));
-    touch(a.dir, "attempt0-000000.tap");
-    touch(a.dir, "attempt0-000001.tap");
-    char *path = tap__segment_path(&a, 1);
+    touch(dir_of(&a), "attempt0-000000.tap");
+    touch(dir_of(&a), "attempt0-000001.tap");
+    char *path = segment_path(&a, 1);
     int fd = open(path, O_RDWR);
     assert_int_equal(flock(fd, LOCK_EX), 0);
     assert_true(tap__attempt_is_live(&a, &info));
     tap_error err;
     tap_attempt_files b;
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_REPLACE, &b, &err), TAP_E_BUSY);
-    assert_true(exists(a.dir, "attempt0.json"));
-    touch(a.dir, "attempt0-000002.tap"); /* made, not locked yet */
+    assert_true(exists(dir_of(&a), "attempt0.json"));
+    touch(dir_of(&a), "attempt0-000002.tap"); /* made, not locked yet */
     assert_true(tap__attempt_is_live(&a, &info));
     snprintf(info.ended, sizeof info.ended, "closed");
     assert_false(tap__attempt_is_live(&a, &info));
@@ -174,14 +172,13 @@ static void live_is_a_lock(void **state)
     assert_false(tap__attempt_is_live(&a, &info));
     assert_int_equal(tap_run_wait(*state, -1, &err), TAP_OK);
     free(path);
-    tap__attempt_files_free(&a);
 }
 
 static void just_taken_counts_as_live(void **state)
 {
     tap_attempt_files a;
     tap_attempt_info info = {0};
-    assert_int_equal(tap__attempt_take(*state, 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
+    assert_int_equal(tap__attempt_take(opened(*state), 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
     assert_true(tap__attempt_is_live(&a, &info));
     pid_t pid = fork();
     if (pid == 0)
@@ -192,7 +189,6 @@ static void just_taken_counts_as_live(void **state)
     info.pid = (int32_t)getpid();
     info.started_ns = tap__wall_ns() - 60000000000u;
     assert_false(tap__attempt_is_live(&a, &info));
-    tap__attempt_files_free(&a);
 }
 
 static void info_survives(void **state)
@@ -200,7 +196,7 @@ static void info_survives(void **state)
     tap_attempt_files a;
     tap_attempt_info info = {.pid = 12, .world_size = 8, .host = "h\"ö\\st", .job = "j", .started_ns = UINT64_MAX},
                      back;
-    assert_int_equal(tap__attempt_take(*state, 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
+    assert_int_equal(tap__attempt_take(opened(*state), 0, 0, TAP_OPEN_NEW, &info, &a, NULL), TAP_OK);
     info.ended_ns = 5;
     memcpy(info.ended, "recovered", 10);
     info.entries = UINT64_MAX;
@@ -218,7 +214,6 @@ static void info_survives(void **state)
     memset(&back, 0xAA, sizeof back);
     assert_int_equal(tap__attempt_read(&a, &back, NULL), TAP_OK);
     assert_memory_equal(&info, &back, sizeof info);
-    tap__attempt_files_free(&a);
 }
 
 static void bad_descriptions(void **state)
@@ -244,7 +239,8 @@ static void wrong_places(void **state)
     char path[4096];
     touch(*state, "file");
     snprintf(path, sizeof path, "%s/file", (char *)*state);
-    assert_int_equal(take(path, 0, 0, TAP_OPEN_NEW, &a, &err), TAP_E_EXISTS);
+    tap_dir *none;
+    assert_int_equal(tap__dir_open(path, true, &none, &err), TAP_E_EXISTS);
     assert_non_null(strstr(err.message, "file"));
     snprintf(path, sizeof path, "%s/run.json", (char *)*state);
     int fd = open(path, O_CREAT | O_WRONLY, 0600);
@@ -255,10 +251,8 @@ static void wrong_places(void **state)
     unlink(path);
     /* a directory with other things in it is fine, and is made with its parents */
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, &err), TAP_OK);
-    tap__attempt_files_free(&a);
     snprintf(path, sizeof path, "%s/x/y/z", (char *)*state);
     assert_int_equal(take(path, 0, 0, TAP_OPEN_NEW, &a, &err), TAP_OK);
-    tap__attempt_files_free(&a);
 }
 
 typedef struct racer {
@@ -276,7 +270,6 @@ static void *race(void *user)
     pthread_barrier_wait(r->start);
     if (take(r->dir, r->rank, 0, r->mode, &files, NULL) == TAP_OK) {
         r->attempt = files.attempt;
-        tap__attempt_files_free(&files);
     }
     return NULL;
 }
@@ -315,17 +308,14 @@ static void list_is_ordered(void **state)
     tap_attempt_files a;
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(take(*state, WHO[i][0], WHO[i][1], TAP_OPEN_NEW, &a, NULL), TAP_OK);
-        tap__attempt_files_free(&a);
     }
     assert_int_equal(take(*state, 2, 0, TAP_OPEN_APPEND, &a, NULL), TAP_OK);
-    tap__attempt_files_free(&a);
     assert_int_equal(take(*state, 2, 77, TAP_OPEN_NEW, &a, NULL), TAP_OK); /* of the second attempt now */
     assert_int_equal(a.attempt, 1);
-    tap__attempt_files_free(&a);
     touch(*state, "rank2/child12x");
     touch(*state, "rank02");
     tap_attempt_list list;
-    assert_int_equal(tap__attempt_list(*state, &list, NULL), TAP_OK);
+    assert_int_equal(tap__attempt_list(opened(*state), &list, NULL), TAP_OK);
     static const int ORDER[][3] = {{0, 0, 0}, {2, 0, 0}, {2, 0, 9}, {2, 0, 77}, {2, 1, 0}, {2, 1, 77}, {10, 0, 0}};
     assert_int_equal(list.count, 7);
     for (size_t i = 0; i < 7; i++) {
@@ -364,19 +354,20 @@ static void journal_adds_up(void **state)
     tap_journal *journal;
     sum s = {0};
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    char *path = tap__attempt_path(&a, ".lost");
-    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK); /* no file */
-    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
+    char lost[TAP_ATTEMPT_NAME], *path = attempt_path(&a, ".lost");
+    tap__attempt_name(&a, ".lost", lost);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK); /* no file */
+    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, TAP_JOURNAL_BYTES);
     assert_true(st.st_blocks * 512 >= TAP_JOURNAL_BYTES);
-    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.calls, 0);
     for (int i = 0; i < 10; i++)
         assert_int_equal(tap__journal_add(journal, "层\"x\"\n", 5, TAP_REASON_DISK_FULL, 1, 100), TAP_OK);
     tap__journal_sync(journal);
-    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.calls, 1);
     assert_int_equal(s.count, 10);
     assert_int_equal(s.bytes, 1000);
@@ -391,7 +382,7 @@ static void journal_adds_up(void **state)
     }
     tap__journal_sync(journal);
     s = (sum){0};
-    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.count, 10010);
     assert_int_equal(s.bytes, 6000);
     assert_true(s.unnamed > 0 && s.unnamed < 10000);
@@ -400,13 +391,12 @@ static void journal_adds_up(void **state)
     /* kept when something is in it, gone when not */
     tap__journal_close(journal);
     assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
+    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
     tap__journal_add(journal, "x", 1, TAP_REASON_DISK_FULL, 1, 1);
     tap__journal_clear(journal);
     tap__journal_close(journal);
     assert_int_equal(access(path, F_OK), -1);
     free(path);
-    tap__attempt_files_free(&a);
 }
 
 /* Whatever one write leaves half done, the one before it is still there. */
@@ -415,8 +405,9 @@ static void journal_survives_a_torn_write(void **state)
     tap_attempt_files a;
     tap_journal *journal;
     assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    char *path = tap__attempt_path(&a, ".lost");
-    assert_int_equal(tap__journal_create(path, &journal, NULL), TAP_OK);
+    char lost[TAP_ATTEMPT_NAME], *path = attempt_path(&a, ".lost");
+    tap__attempt_name(&a, ".lost", lost);
+    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
     tap__journal_add(journal, "first", 1, TAP_REASON_DISK_FULL, 1, 1); /* written at once: half 0 */
     tap__journal_add(journal, "second", 2, TAP_REASON_DISK_FULL, 1, 1);
     tap__journal_sync(journal); /* half 1 */
@@ -424,15 +415,14 @@ static void journal_survives_a_torn_write(void **state)
     int fd = open(path, O_RDWR);
     assert_int_equal(pwrite(fd, "#", 1, TAP_JOURNAL_BYTES / 2 + 70), 1);
     sum s = {0};
-    assert_int_equal(tap__journal_read(path, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
     assert_int_equal(s.count, 1);
     assert_string_equal(s.last, "first");
     assert_int_equal(pwrite(fd, "#", 1, 70), 1);
     tap_error err;
-    assert_int_equal(tap__journal_read(path, add_up, &s, &err), TAP_E_CORRUPT);
+    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, &err), TAP_E_CORRUPT);
     close(fd);
     free(path);
-    tap__attempt_files_free(&a);
 }
 
 int main(void)

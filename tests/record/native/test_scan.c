@@ -44,7 +44,6 @@ static int setup(void **state)
     }
     free(data);
     f->files = m.files;
-    f->files.dir = strdup(m.files.dir);
     maker_close(&m, NULL);
     f->info = m.info;
     memcpy(f->info.ended, "closed", 7);
@@ -56,7 +55,6 @@ static int teardown(void **state)
 {
     fixture *f = *state;
     scratch_clear(f->dir);
-    free(f->files.dir);
     free(f->dir);
     free(f);
     return 0;
@@ -104,7 +102,7 @@ static seen scan_once(const fixture *f, tap_scan *keep)
 
 static int segment_open(const fixture *f, uint32_t segment)
 {
-    char *path = tap__segment_path(&f->files, segment);
+    char *path = segment_path(&f->files, segment);
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
     free(path);
@@ -216,8 +214,8 @@ static void missing_segment(void **state)
 {
     fixture *f = *state;
     for (uint32_t gone = 0; gone < SEGMENTS; gone++) {
-        char *path = tap__segment_path(&f->files, gone), *away = NULL;
-        assert_true(asprintf(&away, "%s/away", f->files.dir) > 0);
+        char *path = segment_path(&f->files, gone), *away = NULL;
+        assert_true(asprintf(&away, "%s/%s/away", f->files.root->path, f->files.dir) > 0);
         assert_int_equal(rename(path, away), 0);
         tap_scan scan;
         seen out = scan_once(f, &scan);
@@ -230,7 +228,7 @@ static void missing_segment(void **state)
         free(away);
     }
     /* deleted by a rule, and said so */
-    char *path = tap__segment_path(&f->files, 0);
+    char *path = segment_path(&f->files, 0);
     unlink(path);
     free(path);
     f->info.first_segment = 1;
@@ -322,7 +320,7 @@ static void numbers_lost_with_an_entry(void **state)
 static void deleted_while_growing(void **state)
 {
     fixture *f = *state;
-    char *path = tap__segment_path(&f->files, 0);
+    char *path = segment_path(&f->files, 0);
     unlink(path);
     free(path);
     f->info.ended[0] = 0;

@@ -71,7 +71,7 @@ static bench *bench_make(uint64_t ring_bytes, const tap_ring_config *config)
 {
     bench *b = bench_new(ring_bytes, config);
     tap_error err;
-    if (TYPE->open(&b->ring, &b->sink, &err) != TAP_OK)
+    if (TYPE->open(&b->ring, b->files.root, &b->sink, &err) != TAP_OK)
         fail_msg("%s", err.message);
     return b;
 }
@@ -81,7 +81,6 @@ static void bench_drop(bench *b)
     if (b->sink)
         TYPE->close(b->sink);
     tap__ring_close(&b->ring);
-    tap__attempt_files_free(&b->files);
     scratch_drop(b->dir);
     free(b);
 }
@@ -126,7 +125,7 @@ static void other_writer(bench *b)
 {
     tap_error err;
     TYPE->close(b->sink);
-    if (TYPE->open(&b->ring, &b->sink, &err) != TAP_OK)
+    if (TYPE->open(&b->ring, b->files.root, &b->sink, &err) != TAP_OK)
         fail_msg("%s", err.message);
 }
 
@@ -258,7 +257,7 @@ static void settle(bench *b, int number, fate what)
 static void expect_payload(const bench *b, int number, uint32_t segment, uint64_t offset)
 {
     uint64_t bytes = b->fed[number].payload;
-    char *path = tap__segment_path(&b->files, segment);
+    char *path = segment_path(&b->files, segment);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     uint8_t *back = malloc(bytes + 1);
     assert_int_equal(pread(fd, back, bytes, (off_t)offset), bytes);
@@ -403,9 +402,9 @@ static totals finish(bench *b)
     TYPE->finish(b->sink, "closed");
     TYPE->close(b->sink);
     b->sink = NULL;
-    char *lost = tap__attempt_path(&b->files, ".lost");
-    assert_int_equal(tap__journal_read(lost, read_journal_line, b, NULL), TAP_OK);
-    tap__free(lost);
+    char lost[TAP_ATTEMPT_NAME];
+    tap__attempt_name(&b->files, ".lost", lost);
+    assert_int_equal(tap__journal_read(b->files.root, lost, read_journal_line, b, NULL), TAP_OK);
     assert_int_equal(tap__attempt_read(&b->files, &info, NULL), TAP_OK);
     assert_string_equal(info.ended, "closed");
     read_segments(&r, &info);
@@ -442,7 +441,7 @@ static uint32_t segment_count(const bench *b)
 static uint64_t segment_bytes(const bench *b, uint32_t number)
 {
     struct stat st;
-    char *path = tap__segment_path(&b->files, number);
+    char *path = segment_path(&b->files, number);
     assert_int_equal(stat(path, &st), 0);
     tap__free(path);
     return (uint64_t)st.st_size;
@@ -495,7 +494,7 @@ static void a_segment_that_cannot_be_made(void **state)
     tap_ring_config *config = calloc(1, sizeof *config);
     config->segment_bytes = 100000;
     bench *b = bench_make(MIB, config);
-    char *next = tap__segment_path(&b->files, 1);
+    char *next = segment_path(&b->files, 1);
     assert_int_equal(mkdir(next, 0700), 0);
     for (int i = 0; i < 10; i++)
         feed(b, 30000);
@@ -863,20 +862,20 @@ static void entries_written_over(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    bool opened = false;
-    for (long most = 0; most < 400; most += most < 60 || !opened ? 1 : 7) {
+    bool succeeded = false;
+    for (long most = 0; most < 400; most += most < 60 || !succeeded ? 1 : 7) {
         bench *b = bench_new(MIB, NULL);
         tap_error err;
         allocations_left = most;
         tap_allocator_set(&FAILING_ALLOCATOR);
-        tap_status status = TYPE->open(&b->ring, &b->sink, &err);
+        tap_status status = TYPE->open(&b->ring, b->files.root, &b->sink, &err);
         if (status == TAP_OK) {
             feed_mixture(b, 3);
             publish_all(b);
         }
         tap_allocator_set(NULL);
         if (status == TAP_OK) {
-            opened = true;
+            succeeded = true;
             assert_int_equal(finish(b).unseen, 0);
         } else {
             assert_int_equal(status, TAP_E_NOMEM);
@@ -884,7 +883,7 @@ static void every_allocation_may_fail(void **state)
         }
         bench_drop(b);
     }
-    assert_true(opened);
+    assert_true(succeeded);
 }
 
 static void a_ring_file_goes_with_its_attempt(void **state)
@@ -893,7 +892,7 @@ static void a_ring_file_goes_with_its_attempt(void **state)
     tap_ring_config *config = calloc(1, sizeof *config);
     config->file_ring = 1;
     bench *b = bench_make(MIB, config);
-    char *path = tap__attempt_path(&b->files, ".ring");
+    char *path = attempt_path(&b->files, ".ring");
     close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     feed(b, 100);
     publish_all(b);
@@ -920,12 +919,10 @@ static void the_index_is_there_at_the_end(void **state)
         finish_whole(b);
         tap_index *index;
         tap_index_counts counts;
-        char *path = tap__attempt_path(&b->files, ".sqlite");
-        assert_int_equal(tap__index_open(path, &index, NULL), TAP_OK);
+        assert_int_equal(tap__index_open(&b->files, &index, NULL), TAP_OK);
         tap__index_counts(index, &counts);
         assert_int_equal(counts.records, b->count);
         tap__index_close(index);
-        tap__free(path);
         bench_drop(b);
     }
 }

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "record/opened.h"
 #include "record/scratch.h"
 #include "record/native/segment.h"
 
@@ -37,6 +38,13 @@ static int drop_places(void **state)
         if (places[i])
             scratch_drop(places[i]);
     return 0;
+}
+
+static tap_attempt_files files_in(const char *place, int32_t attempt)
+{
+    tap_attempt_files files = tap__attempt_files(opened(place), 0, attempt, 0);
+    mkdirat(tap__dir_fd(files.root), files.dir, 0750);
+    return files;
 }
 
 static tap_segment make_segment(const tap_attempt_files *files, uint32_t number)
@@ -78,7 +86,7 @@ static void every_alignment(void **state)
     for (int place = 0; place < 2; place++) {
         if (!places[place])
             continue;
-        tap_attempt_files files = {places[place], 0, 0, 0};
+        tap_attempt_files files = files_in(places[place], 0);
         tap_segment segment = make_segment(&files, 0);
         for (int direct = 0; direct < 2; direct++) {
             for (int i = 0; i < 4; i++)
@@ -94,7 +102,7 @@ static void every_alignment(void **state)
         }
         tap__segment_close(&segment);
         struct stat st;
-        char *path = tap__segment_path(&files, 0);
+        char *path = segment_path(&files, 0);
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0640);
         free(path);
@@ -113,7 +121,7 @@ static void a_log_of_odd_pieces(void **state)
     for (int place = 0; place < 2; place++) {
         if (!places[place])
             continue;
-        tap_attempt_files files = {places[place], 0, 1, 0};
+        tap_attempt_files files = files_in(places[place], 1);
         tap_segment segment = make_segment(&files, 0);
         for (uint64_t at = 0; at < size;) { /* memory and file keep the same place within a page, as ring and log do */
             dice = dice * 6364136223846793005u + 1442695040888963407u;
@@ -132,7 +140,7 @@ static void a_log_of_odd_pieces(void **state)
 static void cutting_and_taking_over(void **state)
 {
     (void)state;
-    tap_attempt_files files = {places[0], 0, 2, 0};
+    tap_attempt_files files = files_in(places[0], 2);
     tap_segment segment = make_segment(&files, 3), again;
     uint8_t bytes[1000];
     memset(bytes, 5, sizeof bytes);
@@ -170,8 +178,8 @@ static void *ask_for_a_moment(void *argument)
 static void the_lock_is_waited_for(void **state)
 {
     (void)state;
-    tap_attempt_files files = {places[0], 0, 3, 0};
-    char *path = tap__segment_path(&files, 0);
+    tap_attempt_files files = files_in(places[0], 3);
+    char *path = segment_path(&files, 0);
     int fd = open(path, O_RDWR | O_CREAT, 0640);
     assert_int_equal(flock(fd, LOCK_SH | LOCK_NB), 0);
     pthread_t id;

@@ -380,9 +380,9 @@ static void journal_and_ring(void **state)
     maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, false);
     add_values(&m, 0, 2);
     tap_journal *journal;
-    char *lost = tap__attempt_path(&m.files, ".lost");
-    assert_int_equal(tap__journal_create(lost, &journal, NULL), TAP_OK);
-    free(lost);
+    char lost[TAP_ATTEMPT_NAME];
+    tap__attempt_name(&m.files, ".lost", lost);
+    assert_int_equal(tap__journal_create(m.files.root, lost, &journal, NULL), TAP_OK);
     tap__journal_add(journal, "full", 3, TAP_REASON_DISK_FULL, 5, 100);
     tap__journal_close(journal);
     maker_close(&m, "closed");

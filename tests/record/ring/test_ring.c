@@ -21,12 +21,13 @@
 
 #define MIB (1u << 20)
 
-static tap_ring make_ring(const char *path, uint64_t bytes)
+/* In the file "ring" of dir, or in memory. */
+static tap_ring make_ring(const char *dir, uint64_t bytes)
 {
     tap_ring ring;
     tap_error err;
     tap_ring_config *config = calloc(1, sizeof *config);
-    if (tap__ring_create(&ring, path, bytes, config, &err) != TAP_OK)
+    if (tap__ring_create(&ring, dir ? opened(dir) : NULL, dir ? "ring" : NULL, bytes, config, &err) != TAP_OK)
         fail_msg("%s", err.message);
     free(config);
     return ring;
@@ -55,7 +56,7 @@ static void sizes_are_powers_of_two(void **state)
     tap_ring ring;
     tap_error err;
     tap_ring_config *config = calloc(1, sizeof *config);
-    assert_int_not_equal(tap__ring_create(&ring, NULL, UINT64_MAX, config, &err), TAP_OK);
+    assert_int_not_equal(tap__ring_create(&ring, NULL, NULL, UINT64_MAX, config, &err), TAP_OK);
     assert_non_null(strstr(err.message, "ring_bytes"));
     free(config);
 }
@@ -257,7 +258,6 @@ static tap_ring dead_ring(const char *dir)
 {
     tap_attempt_files files;
     tap_ring ring = filled_ring_make(dir, MIB, NULL, &files);
-    tap__attempt_files_free(&files);
     return ring;
 }
 
@@ -266,10 +266,10 @@ static tap_ring_range put(tap_ring *ring, const char *name, uint64_t payload, bo
     return ring_put(ring, (ring_entry){.name = name, .payload = payload, .open = !commit});
 }
 
-static void drain_dead_ring(tap_ring *ring)
+static void drain_dead_ring(tap_ring *ring, const char *dir)
 {
     tap_error err;
-    if (tap__writer_run(ring, TAP_WRITER_RECOVER, &err) != TAP_OK)
+    if (tap__writer_run(ring, opened(dir), TAP_WRITER_RECOVER, &err) != TAP_OK)
         fail_msg("%s", err.message);
     assert_int_equal(atomic_load(&ring->header->finished), 1);
 }
@@ -293,7 +293,7 @@ static void torn_reservations_are_skipped(void **state)
     tap_ring_range tail = put(&ring, "tail", 70000, false);
     atomic_store(&tail.desc->word, 0);
     memset(tail.data, 0, tail.bytes);
-    drain_dead_ring(&ring);
+    drain_dead_ring(&ring, dir);
     tap__ring_close(&ring);
     char *text = scratch_list(dir, NULL, true);
     assert_string_equal(text, "first@0.0 forward uint8[1000] 0\nsecond@0.0 forward uint8[1000] 0\n"
@@ -331,7 +331,7 @@ static void a_ring_that_was_written_over(void **state)
             memcpy(victim, &what, victim == (uint8_t *)&ring.header->desc_count ? 4 : 8);
         }
         alarm(60);
-        drain_dead_ring(&ring);
+        drain_dead_ring(&ring, dir);
         alarm(0);
         tap__ring_close(&ring);
         char *text = scratch_list(dir, NULL, true);
@@ -345,7 +345,7 @@ static void what_is_not_a_ring_is_refused(void **state)
     (void)state;
     char *dir = scratch_make(), path[600];
     snprintf(path, sizeof path, "%s/ring", dir);
-    tap_ring ring = make_ring(path, MIB);
+    tap_ring ring = make_ring(dir, MIB);
     ring.header->desc_count = 1u << 31;
     tap__ring_close(&ring);
     tap_error err;
