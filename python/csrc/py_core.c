@@ -238,6 +238,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
+    source_init();
     PyObject *module = PyModule_Create(&definition);
     if (!module)
         return NULL;

@@ -53,6 +53,10 @@ int set_recorder_option(tap_options *options, PyObject *key, PyObject *value, Py
 /* Raises tensortap.Error with the message of err. Always returns NULL. */
 PyObject *raise_error(const tap_error *err);
 
+/* Fills in source and line of the caller; a frame of our own modules is not taken for one. Cheap from the second time on. */
+void source_fill(tap_save_info *info);
+void source_init(void);
+
 /* The arguments of a METH_FASTCALL function as a tuple and a dict. 0, or -1 with an exception and NULL in both. */
 int core_arguments(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **positional, PyObject **named);
 /* Calls a Python function with them. */

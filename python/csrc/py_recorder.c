@@ -2,7 +2,6 @@
  * arguments are read by hand, nothing is allocated for a plain array, and with no recorder it is one test. */
 #include "py_core.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -209,42 +208,6 @@ static int check_call(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
     return failed;
 }
 
-/* Places in code seen: a code object and an instruction of it give a file and a line. Finding the line means to walk a
- * table of the whole function, so it is kept; a newcomer takes the place of an older one. */
-static struct {
-    PyObject *code, *filename;
-    int instruction, line;
-} sources[256];
-static int (*frame_instruction)(PyFrameObject *frame); /* PyFrame_GetLasti: not in the limited API, Python 3.11 and later */
-
-static void fill_source(tap_save_info *info)
-{
-    PyFrameObject *frame = PyEval_GetFrame();
-    PyObject *code = frame ? (PyObject *)PyFrame_GetCode(frame) : NULL;
-    if (!code)
-        return;
-    int instruction = frame_instruction ? frame_instruction(frame) : -1;
-    size_t at = (((uintptr_t)code >> 5) + (size_t)(unsigned)instruction) % 256;
-    if (sources[at].code != code || sources[at].instruction != instruction) {
-        PyObject *filename = PyObject_GetAttrString(code, "co_filename");
-        if (!filename || !PyUnicode_AsUTF8AndSize(filename, NULL)) {
-            PyErr_Clear();
-            Py_XDECREF(filename);
-            Py_DECREF(code);
-            return;
-        }
-        Py_XDECREF(sources[at].code);
-        Py_XDECREF(sources[at].filename);
-        sources[at].code = Py_NewRef(code);
-        sources[at].filename = filename;
-        sources[at].instruction = instruction;
-        sources[at].line = PyFrame_GetLineNumber(frame);
-    }
-    info->source = PyUnicode_AsUTF8AndSize(sources[at].filename, NULL);
-    info->line = frame_instruction ? sources[at].line : PyFrame_GetLineNumber(frame);
-    Py_DECREF(code);
-}
-
 static void do_save(tap_recorder *rec, const char *name, const tap_tree *tree, const tap_save_info *info)
 {
     if (tree->value.type == TAP_VALUE_TENSOR && !tree->value.type_name)
@@ -349,7 +312,7 @@ static PyObject *save_on(recorder *self, PyObject *const *args, Py_ssize_t nargs
     PyObject *result = NULL;
     int failed = (nargs > 2 || kwnames) ? fill_info(values, &info, &texts) : 0;
     if (!failed && self->source && !info.source)
-        fill_source(&info);
+        source_fill(&info);
     bool again = !failed && info.kind != TAP_KIND_GRAD && info.kind != TAP_KIND_PARAM && recomputed();
     if (again)
         info.flags |= TAP_SAVE_RECOMPUTED;
@@ -403,7 +366,7 @@ static PyObject *module_save(PyObject *module, PyObject *const *args, Py_ssize_t
             return NULL;
         if (is_exporting()) {
             tap_save_info info = TAP_SAVE_INFO();
-            fill_source(&info);
+            source_fill(&info);
             return save_into_graph(args, nargs, kwnames, &info);
         }
         if (first_miss_done)
@@ -883,7 +846,6 @@ int recorder_init(PyObject *module)
     for (int i = 0; i < K_COUNT; i++)
         if (!(keywords[i] = PyUnicode_InternFromString(KEYWORDS[i])))
             return -1;
-    memcpy(&frame_instruction, &(void *){dlsym(RTLD_DEFAULT, "PyFrame_GetLasti")}, sizeof frame_instruction);
     if (!(str_exporting = PyUnicode_InternFromString("_is_exporting_flag")))
         return -1;
     recorder_type = PyType_FromSpec(&recorder_spec);
