@@ -1,9 +1,10 @@
 /* bench_kernels.c - what the tap kernel costs on a GPU: microseconds a launch, by size and by what it does, beside a copy of the driver's
- * to pinned memory. Prints one line a row; needs a GPU. */
+ * to pinned memory: bench_kernels [BLOCKS]. Prints one line a row; needs a GPU. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/leaf.h"
 #include "device/program.h"
@@ -12,6 +13,7 @@ static void *library;
 static tap_program program;
 static char *device_data, *device_room, *host_room;
 static const size_t MOST = 256u << 20;
+static unsigned blocks_asked; /* 0: as many as the library takes */
 
 static int (*event_record)(void *, void *), (*event_wait)(void *), (*event_ms)(float *, void *, void *);
 static int (*copy_down)(void *, const void *, size_t, void *);
@@ -63,10 +65,15 @@ static void start(void)
     FIND(event_wait, "cuEventSynchronize");
     FIND(event_ms, "cuEventElapsedTime");
     FIND(copy_down, "cuMemcpyDtoHAsync_v2");
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
     if (tap__program_load(&program, &err)) {
         printf("%s\n", err.message);
         exit(1);
     }
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    printf("loading the kernels took %.0f ms\n",
+           (double)(after.tv_sec - before.tv_sec) * 1e3 + (double)(after.tv_nsec - before.tv_nsec) * 1e-6);
 }
 
 static void leaf(tap_dtype dtype, size_t bytes, unsigned what)
@@ -81,7 +88,10 @@ static void leaf(tap_dtype dtype, size_t bytes, unsigned what)
     tap.partial = (tap_k_sums *)(void *)(device_room + 4096);
     tap.arrived = (unsigned *)(void *)(device_room + 2048);
     tap.what = what;
-    must(tap__program_leaf(&program, NULL, &tap, tap__leaf_blocks(bytes), tap__leaf_threads(bytes), NULL), "launch");
+    unsigned blocks = tap__leaf_blocks(bytes);
+    if (blocks > 1 && blocks_asked)
+        blocks = blocks_asked;
+    must(tap__program_leaf(&program, NULL, &tap, blocks, tap__leaf_threads(bytes), NULL), "launch");
 }
 
 static double measure(tap_dtype dtype, size_t bytes, unsigned what, int times)
@@ -101,7 +111,7 @@ static double measure(tap_dtype dtype, size_t bytes, unsigned what, int times)
     return (double)ms * 1000 / times;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const size_t SIZES[] = {1 << 10, 1 << 20, 256u << 20};
     library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -109,6 +119,7 @@ int main(void)
         printf("no CUDA driver here: nothing was measured\n");
         return 77;
     }
+    blocks_asked = argc > 1 ? (unsigned)atoi(argv[1]) : 0;
     start();
     static const tap_k_group group = {.state = TAP_K_WHOLE};
     CALL("cuMemcpyHtoD_v2", (void *, const void *, size_t), device_room + 1024, &group, sizeof group);

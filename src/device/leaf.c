@@ -32,7 +32,7 @@ tap_status tap__leaf_view(tap_k_tap *tap, const tap_tensor *tensor, tap_error *e
     return TAP_OK;
 }
 
-enum { UNITS_A_THREAD = 8 };
+enum { BLOCK_BYTES = 32 << 10 };
 
 unsigned tap__leaf_threads(uint64_t bytes)
 {
@@ -44,8 +44,8 @@ unsigned tap__leaf_threads(uint64_t bytes)
 
 unsigned tap__leaf_blocks(uint64_t bytes)
 {
-    uint64_t one = (uint64_t)TAP_K_MAX_THREADS * TAP_K_UNIT * UNITS_A_THREAD, blocks = (bytes + one - 1) / one;
-    return bytes <= TAP_LEAF_ONE_BLOCK || blocks == 0 ? 1 : blocks < TAP_LEAF_MAX_BLOCKS ? (unsigned)blocks : TAP_LEAF_MAX_BLOCKS;
+    uint64_t blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    return bytes <= TAP_LEAF_ONE_BLOCK ? 1 : blocks < TAP_LEAF_MAX_BLOCKS ? (unsigned)blocks : TAP_LEAF_MAX_BLOCKS;
 }
 
 static tap_pair pair_of(tap_k_pair pair)

@@ -10,7 +10,7 @@ tap_status tap__leaf_view(tap_k_tap *tap, const tap_tensor *tensor, tap_error *e
 
 /* How many blocks and threads go over a leaf: from its bytes alone, so that equal values give equal sums. One block up to
  * TAP_LEAF_ONE_BLOCK bytes. */
-enum { TAP_LEAF_ONE_BLOCK = 64 << 10, TAP_LEAF_MAX_BLOCKS = 1024 };
+enum { TAP_LEAF_ONE_BLOCK = 64 << 10, TAP_LEAF_MAX_BLOCKS = 396 };
 unsigned tap__leaf_blocks(uint64_t bytes);
 unsigned tap__leaf_threads(uint64_t bytes);
 

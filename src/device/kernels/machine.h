@@ -5,9 +5,15 @@
 #ifdef __CUDA__
 
 /* publish: everything written before is seen by whoever sees the value; observe: and the other way round */
+#define TAP_K_UNROLL _Pragma("unroll")
 #define KERNEL extern "C" __attribute__((global)) void
-#define DEVICE __attribute__((device)) static inline
-#define SHARED(type, name, count) __attribute__((shared)) type name[count]
+#define LAUNCHED(threads, blocks) KERNEL __attribute__((launch_bounds(threads, blocks))) /* so many at once on a processor */
+#define DEVICE __attribute__((device, always_inline)) static inline /* a pointer to the arguments is no address */
+/* The address is shown to the compiler's blind spot: a variable nobody else can name would be read before a barrier that others
+ * write it at. */
+#define SHARED(type, name, count)                                                                                    \
+    __attribute__((shared)) type name[count];                                                                        \
+    asm volatile("" : : "l"(name) : "memory")
 
 DEVICE unsigned thread_index(void) { return (unsigned)__nvvm_read_ptx_sreg_tid_x(); }
 DEVICE unsigned thread_count(void) { return (unsigned)__nvvm_read_ptx_sreg_ntid_x(); }
@@ -38,7 +44,9 @@ DEVICE void nap(void) { asm volatile("nanosleep.u32 500;"); }
 #include <sched.h>
 #include <time.h>
 
+#define TAP_K_UNROLL
 #define KERNEL void
+#define LAUNCHED(threads, blocks) KERNEL
 #define DEVICE static inline
 #define SHARED(type, name, count) type *const name = tap_k_shared()
 

@@ -68,47 +68,51 @@ DEVICE void extreme_integer(tap_k_sums *s, tap_k_word low, tap_k_word high, bool
 
 DEVICE void sums_join(tap_k_sums *s, const tap_k_sums *other, char kind)
 {
-    pair_join(&s->sum, other->sum);
+    s->zero += other->zero;
+    s->hash += other->hash;
     pair_join(&s->square, other->square);
+    if (kind != 'F') {
+        extreme_integer(s, other->min, other->max, kind == 'I');
+        wide_add(s->int_sum, other->int_sum[0], other->int_sum[1]);
+        wide_add(s->int_square, other->int_square[0], other->int_square[1]);
+        return;
+    }
+    extreme_float(s, tap__double_of_bits(other->min), tap__double_of_bits(other->max));
+    pair_join(&s->sum, other->sum);
     pair_join(&s->big_sum, other->big_sum);
     pair_join(&s->big_square, other->big_square);
     pair_join(&s->small_square, other->small_square);
-    if (kind == 'F')
-        extreme_float(s, tap__double_of_bits(other->min), tap__double_of_bits(other->max));
-    else
-        extreme_integer(s, other->min, other->max, kind == 'I');
     s->nan += other->nan;
     s->pos_inf += other->pos_inf;
     s->neg_inf += other->neg_inf;
-    s->zero += other->zero;
-    s->hash += other->hash;
-    wide_add(s->int_sum, other->int_sum[0], other->int_sum[1]);
-    wide_add(s->int_square, other->int_square[0], other->int_square[1]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- values */
 
-/* Values of a unit, before they join what the thread has. */
+/* Values of a unit, before they join what the thread has. Plain sums of so few values, as the kernels of src/tensor make them:
+ * exact where the values span no more than 24 powers of two. */
 typedef struct unit_sums {
-    tap_k_pair sum;
-    double square, min, max; /* squares do not cancel: a plain sum of 16 is good enough */
+    double sum, square;
+    float min, max;
     unsigned nan, pos_inf, neg_inf, zero;
 } unit_sums;
 
-/* A value whose square a double holds with all that counts: every float of less than 64 bits. */
-DEVICE void add_narrow(unit_sums *u, double x)
+/* A value whose square a double holds with all that counts: every float of less than 64 bits. No branch is taken for finite
+ * ones. */
+DEVICE void add_narrow(unit_sums *u, float x)
 {
-    if (x - x == 0) {
-        pair_add(&u->sum, x);
-        u->square += x * x;
-        u->zero += x == 0;
-    } else {
+    bool is_finite = (tap__bits_of_float(x) & 0x7F800000u) != 0x7F800000u;
+    double finite = is_finite ? x : 0;
+    u->sum += finite;
+    u->square += finite * finite;
+    u->zero += x == 0;
+    u->min = x < u->min ? x : u->min;
+    u->max = x > u->max ? x : u->max;
+    if (!is_finite) {
         u->nan += x != x;
         u->pos_inf += x > 0;
         u->neg_inf += x < 0;
     }
-    u->min = x < u->min ? x : u->min;
-    u->max = x > u->max ? x : u->max;
 }
 
 DEVICE void add_wide(tap_k_sums *s, double x)
@@ -169,7 +173,7 @@ DEVICE tap_k_word value_bits(const tap_k_word *unit, unsigned n, unsigned bytes)
     return unit[n / per_word] >> n % per_word * bytes * 8 & (bytes == 8 ? ~0ull : (1ull << bytes * 8) - 1);
 }
 
-DEVICE double float_value(unsigned dtype, tap_k_word bits)
+DEVICE float float_value(unsigned dtype, tap_k_word bits)
 {
     switch (dtype) {
     case TAP_F32: return tap__float_of_bits((uint32_t)bits);
@@ -190,7 +194,7 @@ DEVICE double float_value(unsigned dtype, tap_k_word bits)
 /* The values of floats up to 32 bits and of packed ones. */
 DEVICE void add_floats(tap_k_sums *s, unsigned dtype, const tap_k_word *unit, unsigned bytes)
 {
-    unit_sums u = {{0, 0}, 0, DOUBLE_INFINITY, -DOUBLE_INFINITY, 0, 0, 0, 0};
+    unit_sums u = {0, 0, __builtin_inff(), -__builtin_inff(), 0, 0, 0, 0};
     switch (dtype) {
     case TAP_F32: EACH_NARROW(bytes / 4, float_value(TAP_F32, value_bits(unit, i, 4))); break;
     case TAP_BF16: EACH_NARROW(bytes / 2, float_value(TAP_BF16, value_bits(unit, i, 2))); break;
@@ -198,7 +202,7 @@ DEVICE void add_floats(tap_k_sums *s, unsigned dtype, const tap_k_word *unit, un
     case TAP_F4E2M1X2: EACH_NARROW(bytes * 2, tap__decode_f4e2m1((unsigned)(unit[i / 16] >> i % 16 * 4 & 15))); break;
     default: EACH_NARROW(bytes, float_value(dtype, value_bits(unit, i, 1))); break;
     }
-    pair_join(&s->sum, u.sum);
+    pair_add(&s->sum, u.sum);
     pair_add(&s->square, u.square);
     extreme_float(s, u.min, u.max);
     s->nan += u.nan;
@@ -259,6 +263,8 @@ DEVICE char kind_of(unsigned dtype)
 
 /* --------------------------------------------------------------------------------------------------------- reading */
 
+typedef tap_k_word unit_words __attribute__((vector_size(TAP_K_UNIT)));
+
 DEVICE void hash_word(tap_k_sums *s, tap_k_word w, tap_k_word index)
 {
     tap_k_word x = w ^ (TAP_HASH_K0 + index * TAP_HASH_K1);
@@ -279,15 +285,15 @@ DEVICE const char *element_at(const tap_k_tap *t, tap_k_word index)
 }
 
 /* `bytes` bytes as words, zeros behind them. Elements lie at multiples of their size (16-byte ones of 8). */
-DEVICE void load_unit(const tap_k_tap *t, tap_k_word unit, unsigned bytes, tap_k_word *out)
+DEVICE void gather_unit(const tap_k_tap *t, tap_k_word unit, unsigned bytes, tap_k_word *out)
 {
-    out[0] = out[1] = 0;
-    if (t->ndim == 0 && bytes == TAP_K_UNIT && !((tap_k_word)t->data & 7)) {
-        const tap_k_word *at = (const tap_k_word *)(const void *)(t->data + unit * TAP_K_UNIT);
-        out[0] = at[0];
-        out[1] = at[1];
+    if (t->ndim == 0 && bytes == TAP_K_UNIT && (tap_k_word)t->data % TAP_K_UNIT == 0) {
+        unit_words both = ((const unit_words *)(const void *)t->data)[unit];
+        out[0] = both[0];
+        out[1] = both[1];
         return;
     }
+    out[0] = out[1] = 0;
     for (unsigned done = 0; done < bytes; done += t->item) {
         const char *at = element_at(t, (unit * TAP_K_UNIT + done) / t->item);
         switch (t->item) {
@@ -300,23 +306,77 @@ DEVICE void load_unit(const tap_k_tap *t, tap_k_word unit, unsigned bytes, tap_k
     }
 }
 
-DEVICE void take_unit(const tap_k_tap *t, tap_k_word unit, unsigned what, char *to, tap_k_sums *s)
+/* Where a unit's sums and copy go. */
+typedef struct target {
+    tap_k_sums *sums;
+    char *to; /* or NULL; payloads have room up to the next multiple of TAP_K_ALIGN */
+    unsigned what;
+} target;
+
+DEVICE void take_unit(const target *out, unsigned dtype, unsigned item, tap_k_word unit, const tap_k_word *words, unsigned bytes)
 {
-    tap_k_word words[2], left = t->bytes - unit * TAP_K_UNIT;
-    unsigned bytes = left < TAP_K_UNIT ? (unsigned)left : TAP_K_UNIT;
-    load_unit(t, unit, bytes, words);
-    if (to) { /* payloads have room up to the next multiple of TAP_K_ALIGN */
-        tap_k_word *at = (tap_k_word *)(void *)(to + unit * TAP_K_UNIT);
-        at[0] = words[0];
-        at[1] = words[1];
+    if (out->to) {
+        unit_words both = {words[0], words[1]};
+        *(unit_words *)(void *)(out->to + unit * TAP_K_UNIT) = both;
     }
-    if (what & TAP_K_HASH) {
-        hash_word(s, words[0], unit * 2);
+    if (out->what & TAP_K_HASH) {
+        hash_word(out->sums, words[0], unit * 2);
         if (bytes > 8)
-            hash_word(s, words[1], unit * 2 + 1);
+            hash_word(out->sums, words[1], unit * 2 + 1);
     }
-    if (what & TAP_K_STATS)
-        add_unit(s, t->dtype, t->item, words, bytes);
+    if (out->what & TAP_K_STATS)
+        add_unit(out->sums, dtype, item, words, bytes);
+}
+
+enum { AHEAD = 4 }; /* units that a thread asks for before it looks at the first */
+
+/* The whole units of a contiguous, aligned leaf. Inlined for each dtype that is worth it. */
+DEVICE void take_units(const tap_k_tap *t, const target *out, unsigned dtype, unsigned item, tap_k_word first, tap_k_word step)
+{
+    const unit_words *data = (const unit_words *)(const void *)t->data;
+    tap_k_word units = t->bytes / TAP_K_UNIT;
+    for (tap_k_word unit = first; unit < units; unit += AHEAD * step) {
+        unit_words loaded[AHEAD];
+        TAP_K_UNROLL
+        for (unsigned j = 0; j < AHEAD; j++)
+            if (unit + j * step < units)
+                loaded[j] = data[unit + j * step];
+        TAP_K_UNROLL
+        for (unsigned j = 0; j < AHEAD; j++)
+            if (unit + j * step < units) {
+                tap_k_word words[2] = {loaded[j][0], loaded[j][1]};
+                take_unit(out, dtype, item, unit + j * step, words, TAP_K_UNIT);
+            }
+    }
+}
+
+/* Everything else: strided, not aligned, rarer dtypes, and the end of a leaf. */
+DEVICE void take_others(const tap_k_tap *t, const target *out, tap_k_word first, tap_k_word step)
+{
+    for (tap_k_word unit = first; unit * TAP_K_UNIT < t->bytes; unit += step) {
+        tap_k_word words[2], left = t->bytes - unit * TAP_K_UNIT;
+        unsigned bytes = left < TAP_K_UNIT ? (unsigned)left : TAP_K_UNIT;
+        gather_unit(t, unit, bytes, words);
+        take_unit(out, t->dtype, t->item, unit, words, bytes);
+    }
+}
+
+/* This thread's part of the leaf. */
+DEVICE void take_part(const tap_k_tap *t, const target *out)
+{
+    tap_k_word step = (tap_k_word)block_count() * thread_count(), whole = t->bytes / TAP_K_UNIT;
+    tap_k_word me = (tap_k_word)block_index() * thread_count() + thread_index();
+    bool quick = t->ndim == 0 && (tap_k_word)t->data % TAP_K_UNIT == 0;
+    switch (quick ? t->dtype : TAP_DTYPE_NONE) {
+    case TAP_F32: take_units(t, out, TAP_F32, 4, me, step); break;
+    case TAP_BF16: take_units(t, out, TAP_BF16, 2, me, step); break;
+    case TAP_F16: take_units(t, out, TAP_F16, 2, me, step); break;
+    case TAP_F64: take_units(t, out, TAP_F64, 8, me, step); break;
+    case TAP_I64: take_units(t, out, TAP_I64, 8, me, step); break;
+    default: quick = false; break;
+    }
+    if (!quick || me == whole % step)
+        take_others(t, out, quick ? whole : me, step);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the tap kernel */
@@ -361,26 +421,35 @@ DEVICE bool join_blocks(const tap_k_tap *t, tap_k_sums *shared, char kind)
     return true;
 }
 
-DEVICE void write_header(const tap_k_tap *t, const tap_k_sums *sums)
+/* By all threads of the block, so that few writes cross the bus. room: of a header, beside the sums in shared memory. */
+DEVICE void write_header(const tap_k_tap *t, const tap_k_sums *sums, tap_k_header *room)
 {
     const tap_k_group *group = t->group;
     tap_k_word seq = group->seq + t->index;
     tap_k_header *header = &t->room.headers[seq & (t->room.header_count - 1)];
-    bool whole = group->state == TAP_K_WHOLE && t->what & TAP_K_COPY;
-    header->sums = *sums;
-    header->seq = seq;
-    header->tap = t->tap;
-    header->serial = group->serial;
-    header->step = group->step;
-    header->replay = group->replay;
-    header->payload_at = group->at + t->offset;
-    header->payload_bytes = whole ? t->bytes : 0;
-    header->state = group->state;
-    header->unused[0] = header->unused[1] = 0;
-    publish(&header->flag, seq + 1);
+    enum { WORDS = sizeof *room / sizeof(tap_k_word) };
+    if (thread_index() == 0) {
+        bool whole = group->state == TAP_K_WHOLE && t->what & TAP_K_COPY;
+        room->sums = *sums;
+        room->seq = seq;
+        room->tap = t->tap;
+        room->serial = group->serial;
+        room->step = group->step;
+        room->replay = group->replay;
+        room->payload_at = group->at + t->offset;
+        room->payload_bytes = whole ? t->bytes : 0;
+        room->state = group->state;
+        room->unused[0] = room->unused[1] = 0;
+    }
+    block_wait();
+    for (unsigned i = thread_index(); i < WORDS - 1; i += thread_count())
+        ((tap_k_word *)(void *)header)[i] = ((const tap_k_word *)(const void *)room)[i];
+    block_wait();
+    if (thread_index() == 0)
+        publish(&header->flag, seq + 1);
 }
 
-KERNEL tap_leaf(tap_k_tap tap)
+LAUNCHED(TAP_K_MAX_THREADS, 3) tap_leaf(tap_k_tap tap)
 {
     SHARED(tap_k_sums, shared, TAP_K_MAX_THREADS);
     const tap_k_group *group = tap.group;
@@ -391,16 +460,15 @@ KERNEL tap_leaf(tap_k_tap tap)
         to = tap.room.payload + (group->at + tap.offset) % tap.room.payload_bytes;
     tap_k_sums own;
     sums_begin(&own, kind);
-    tap_k_word units = (tap.bytes + TAP_K_UNIT - 1) / TAP_K_UNIT, step = (tap_k_word)block_count() * thread_count();
-    for (tap_k_word unit = (tap_k_word)block_index() * thread_count() + thread_index(); unit < units; unit += step)
-        take_unit(&tap, unit, tap.what, to, &own);
+    target out = {&own, to, tap.what};
+    take_part(&tap, &out);
     join_block(shared, &own, kind); /* every byte of the block is written */
-    if (!join_blocks(&tap, shared, kind) || thread_index() != 0)
+    if (!join_blocks(&tap, shared, kind))
         return;
-    if (block_count() > 1)
+    if (block_count() > 1 && thread_index() == 0)
         exchange(tap.arrived, 0);
     device_fence();
-    write_header(&tap, &shared[0]);
+    write_header(&tap, &shared[0], (tap_k_header *)(void *)&shared[1]);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- the gate */
