@@ -11,12 +11,21 @@ typedef int tap_cu_result;
 typedef void *tap_cu_stream, *tap_cu_module, *tap_cu_function;
 
 enum { TAP_CU_CAPTURE_IMPLICIT = 906 }; /* result: asked about the legacy stream while another stream captures */
+enum { TAP_CU_MODE_RELAXED = 2 };       /* a thread that may do what would end other threads' captures */
+enum { TAP_CU_REGISTER_MAPPED = 3 };    /* for every context, and for kernels at the same address */
 enum { TAP_CU_CAPTURE_NONE = 0 };       /* what a stream's capture status is outside a capture */
 
 /* The one table. X(member, symbol, parameters) */
 #define TAP_DRIVER_MAP(X)                                                                                            \
     X(stream_is_capturing, cuStreamIsCapturing, (tap_cu_stream stream, int *status))                                 \
     X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                         \
+    X(alloc, cuMemAlloc_v2, (void **out, size_t bytes))                                                              \
+    X(release, cuMemFree_v2, (void *at))                                                                             \
+    X(fill, cuMemsetD8_v2, (void *at, unsigned char value, size_t bytes))                                            \
+    X(copy_down, cuMemcpyDtoH_v2, (void *to, const void *from, size_t bytes))                                        \
+    X(host_register, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned flags))                                 \
+    X(host_unregister, cuMemHostUnregister, (void *at))                                                              \
+    X(write_value, cuStreamWriteValue64_v2, (tap_cu_stream stream, void *at, uint64_t value, unsigned flags))        \
     X(module_load, cuModuleLoadData, (tap_cu_module *module, const void *text))                                      \
     X(module_unload, cuModuleUnload, (tap_cu_module module))                                                         \
     X(module_function, cuModuleGetFunction, (tap_cu_function *function, tap_cu_module module, const char *name))     \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything worth checking on a machine with a GPU, in one call: tests/cuda/run_all.sh WHEEL [TEST_PROGRAM [BENCH]]. The wheel is unpacked beside
-# the torch that is there; TEST_PROGRAM is test_program and BENCH bench_kernels of a build. Goes on after a failure; says at the end what failed.
+# Everything worth checking on a machine with a GPU, in one call: tests/cuda/run_all.sh WHEEL [FOLDER]. The wheel is unpacked beside the torch that is
+# there; FOLDER has test_program, test_drain and bench_kernels of a build. Goes on after a failure; says at the end what failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 wheel=${1:?a wheel of tensortap}
@@ -19,10 +19,11 @@ run() { # NAME COMMAND...
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-[[ -z ${2:-} ]] || run kernels "$2" gpu
+[[ -z ${2:-} ]] || run kernels "$2/test_program" gpu
+[[ -z ${2:-} ]] || run drain "$2/test_drain" gpu
 for script in tests/cuda/check_*.py; do
     run "$script" python3 "$script"
 done
-[[ -z ${3:-} ]] || run bench "$3"
+[[ -z ${2:-} ]] || run bench "$2/bench_kernels"
 [[ ${#failed[@]} == 0 ]] && echo "all is well" || printf 'FAILED: %s\n' "${failed[@]}"
 exit "$((${#failed[@]} > 0))"

@@ -45,20 +45,20 @@ static void a_leaf_runs(void **state)
     assert_int_equal(header.payload_bytes, sizeof values);
     assert_memory_equal(payload, values, sizeof values);
     tap__program_unload(&program);
-    assert_int_equal(((int (*)(void))symbol("fake_loaded"))(), 0);
+    assert_int_equal(((int (*)(void))symbol("fake_balance"))(), 0);
 }
 
 static void every_call_may_fail(void **state)
 {
     (void)state;
-    void (*fail_at)(int) = (void (*)(int))symbol("fake_fail");
+    void (*fail_at)(int) = (void (*)(int))symbol("fake_fail_at");
     tap_program program;
     tap_error err;
     for (int n = 1; n <= 3; n++) {
         fail_at(n);
         assert_int_equal(tap__program_load(&program, &err), TAP_E_INTERNAL);
         assert_non_null(strstr(err.message, "made to fail"));
-        assert_int_equal(((int (*)(void))symbol("fake_loaded"))(), 0);
+        assert_int_equal(((int (*)(void))symbol("fake_balance"))(), 0);
     }
     fail_at(0);
     assert_int_equal(tap__program_load(&program, &err), TAP_OK);
