@@ -16,6 +16,7 @@
 enum { STREAM_FROM = 1 << 20 };
 /* Transposed views from this size on are gathered through memory of this size; both are multiples of TAP_BLOCK. */
 enum { ROWS_FROM = 1 << 18, ROWS_ROOM = 1 << 20 };
+enum { LITTLE = 1024 };
 enum { WANTS_STATS = TAP_SCAN_STATS | TAP_SCAN_HEALTH };
 
 static void stream_fence(void)
@@ -111,13 +112,37 @@ static void gathered_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream
     }
 }
 
-static void strided_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
+static __attribute__((noinline)) void strided_by_stack(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
 {
     char block[TAP_BLOCK] __attribute__((aligned(64)));
+    gathered_next(pass, dst, bytes, stream, block, sizeof block);
+}
+
+static __attribute__((noinline)) void strided_little(tap_pass *pass, uint64_t bytes)
+{
+    char block[LITTLE] __attribute__((aligned(64)));
+    gathered_next(pass, NULL, bytes, false, block, sizeof block);
+}
+
+/* Threads may have small stacks, and the kernels need some: a block of ours lies there only if there is no memory. */
+static void strided_next(tap_pass *pass, char *dst, uint64_t bytes, bool stream)
+{
     /* a transposed view fetches a whole cache line for each element it reads of a row: better many rows at a time */
-    char *rows = bytes >= ROWS_FROM && tap__walk_is_transposed(&pass->walk) ? tap__alloc(ROWS_ROOM) : NULL;
-    gathered_next(pass, dst, bytes, stream, rows ? rows : block, rows ? ROWS_ROOM : TAP_BLOCK);
-    tap__free(rows);
+    size_t room = bytes >= ROWS_FROM && tap__walk_is_transposed(&pass->walk) ? ROWS_ROOM : TAP_BLOCK;
+    if (dst && !stream) {
+        gathered_next(pass, dst, bytes, false, NULL, room);
+        return;
+    }
+    if (!dst && bytes <= LITTLE) {
+        strided_little(pass, bytes);
+        return;
+    }
+    char *block = tap__alloc(room);
+    if (block)
+        gathered_next(pass, dst, bytes, stream, block, room);
+    else
+        strided_by_stack(pass, dst, bytes, stream);
+    tap__free(block);
 }
 
 void tap__pass_next(tap_pass *pass, void *dst, uint64_t bytes)

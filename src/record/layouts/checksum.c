@@ -1,7 +1,6 @@
 /* checksum.c - see checksum.h. */
 #include "record/layouts/checksum.h"
 
-#include "tensor/pass.h"
 #include "tensor/walk.h"
 
 #include <inttypes.h>
@@ -36,21 +35,22 @@ void tap__checksum_show(tap_checksum kind, uint64_t sum, char *out)
         snprintf(out, 24, "%08" PRIx64, sum);
 }
 
-/* A strided tensor in blocks. */
+/* A strided tensor in blocks, which are small: this may be a small stack. */
 uint64_t tap__checksum_tensor(tap_checksum kind, const tap_tensor *tensor)
 {
-    tap_pass pass;
+    enum { BLOCK_BYTES = 2048 }; /* a multiple of every element's */
+    tap_walk walk;
+    char block[BLOCK_BYTES];
     uint64_t sum = 0;
-    if (tap__pass_begin(&pass, tensor, 0, NULL) != TAP_OK)
+    if (tap__walk_begin(&walk, tensor, NULL) != TAP_OK)
         return 0;
+    size_t bytes = tap_dtype_describe(tensor->dtype)->bytes;
     if (tap_tensor_is_contiguous(tensor))
-        return tap__checksum_add(kind, 0, tensor->data, (size_t)pass.bytes);
-    char block[TAP_PASS_UNIT];
-    for (uint64_t left = pass.bytes; left;) {
-        uint64_t take = left < sizeof block ? left : sizeof block;
-        tap__pass_next(&pass, block, take);
-        sum = tap__checksum_add(kind, sum, block, (size_t)take);
-        left -= take;
+        return tap__checksum_add(kind, 0, tensor->data, (size_t)walk.left * bytes);
+    while (walk.left) {
+        int64_t most = (int64_t)(BLOCK_BYTES / bytes), take = walk.left < most ? walk.left : most;
+        tap__walk_read(&walk, block, take);
+        sum = tap__checksum_add(kind, sum, block, (size_t)take * bytes);
     }
     return sum;
 }
