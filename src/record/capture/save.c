@@ -52,6 +52,23 @@ tap_status tap__save_entry(tap_job *job)
 
 /* ----------------------------------------------------------------------------------------------------------- leaves */
 
+/* From here on a view must not repeat each of its elements this often: reading and writing it would take the time and the
+ * space of what is not there. */
+enum { REPEATS = 16 };
+#define REPEATED_BYTES (1ll << 34)
+
+/* Dimensions with stride 0 show the same elements again. */
+static bool repeats_for_ever(const tap_tensor *tensor, int64_t bytes)
+{
+    int64_t own = bytes;
+    if (bytes < REPEATED_BYTES)
+        return false;
+    for (int i = 0; tensor->strides && i < tensor->ndim; i++)
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1)
+            own /= tensor->shape[i];
+    return own <= bytes / REPEATS;
+}
+
 /* Looks at a leaf's tensor, once, before anything reads it. */
 static bool leaf_is_sound(tap_job *job, bool has_data)
 {
@@ -59,6 +76,10 @@ static bool leaf_is_sound(tap_job *job, bool has_data)
     int64_t count;
     tap_status status = has_data ? tap__tensor_check(job->leaf.tensor, &count, &why)
                                  : tap__shape_check(job->leaf.tensor, &why);
+    int64_t bytes = has_data && status == TAP_OK ? tap_tensor_bytes(job->leaf.tensor) : 0;
+    if (repeats_for_ever(job->leaf.tensor, bytes))
+        status = tap_fail(&why, TAP_E_LIMIT, "a view that repeats its elements until they are %lld bytes; save the tensor "
+                          "that was expanded", (long long)bytes);
     if (status == TAP_OK)
         return true;
     tap__job_refuse(job, why.message);

@@ -252,6 +252,58 @@ static void a_file_that_cannot_be_written_is_listed(void **state)
     scratch_drop(dir);
 }
 
+static struct {
+    int count;
+    char text[4][400];
+} said;
+
+static void keep_what_is_said(void *user, tap_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    if (said.count < 4)
+        snprintf(said.text[said.count], sizeof said.text[0], "%s", message);
+    said.count++;
+}
+
+static void note_reason(void *user, const tap_problem *problem)
+{
+    snprintf(user, 200, "%s %s %d: %s", tap_problem_name(problem->kind), problem->name, (int)problem->count, problem->reason);
+}
+
+/* One warning that says why, and none that blames the disk. */
+static void a_name_that_is_refused_is_told_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layout, *name, *why;
+    } CASES[] = {{"torch_npu", "w0.i0", "the suffix must be .pt or .bin"}, {"torch_npu", "a/", "names a directory"},
+                 {"troubleshooter", "../x", "outside"}};
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        char *dir = scratch_make(), reason[200] = "";
+        tap_recorder *rec = open_layout(dir, CASES[i].layout, false, "thread");
+        said.count = 0;
+        tap_log_set(keep_what_is_said, NULL);
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(tap_save(rec, CASES[i].name, &tensor, NULL), TAP_E_INVALID);
+        assert_int_equal(tap_save(rec, "good", &tensor, NULL), TAP_OK);
+        assert_int_equal(tap_recorder_close(rec, NULL), TAP_E_LOST);
+        tap_log_set(NULL, NULL);
+        assert_int_equal(said.count, 1);
+        assert_non_null(strstr(said.text[0], CASES[i].why));
+        assert_null(strstr(said.text[0], "disk"));
+        tap_run *run;
+        tap_verify_options options;
+        tap_verify_options_init(&options);
+        options.on_problem = note_reason;
+        options.user = reason;
+        assert_int_equal(tap_run_open(dir, &run, NULL), TAP_OK);
+        assert_int_equal(tap_run_verify(run, &options, NULL, NULL), TAP_E_LOST);
+        assert_non_null(strstr(reason, " 3: the layout has no file for a name like this"));
+        tap_run_close(run);
+        scratch_drop(dir);
+    }
+}
+
 /* A process dies with a file half written. */
 static void leave_behind(const char *dir, const char *name)
 {
@@ -315,6 +367,7 @@ int main(void)
         cmocka_unit_test(waiting_is_for_the_writer),
         cmocka_unit_test(debug_json_is_complete_after_a_flush),
         cmocka_unit_test(a_file_that_cannot_be_written_is_listed),
+        cmocka_unit_test(a_name_that_is_refused_is_told_once),
         cmocka_unit_test(nothing_temporary_stays),
     };
     return cmocka_run_group_tests_name("recorder layouts", tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <time.h>
 
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
@@ -193,6 +194,38 @@ static void a_gradient_nobody_could_read_is_one_loss(void **state)
     scratch_drop(dir);
 }
 
+/* 2^36 elements that are one: told, not read for minutes and written for hours. One that is small is saved. */
+static void a_view_that_repeats_for_ever(void **state)
+{
+    (void)state;
+    static const unsigned KEEP[2] = {TAP_KEEP_STATS | TAP_KEEP_TENSOR, TAP_KEEP_STATS};
+    for (int i = 0; i < 2; i++) {
+        char *dir = scratch_make();
+        tap_options options;
+        tap_recorder *rec;
+        tap_options_init(&options);
+        options.dir = dir;
+        options.keep = KEEP[i];
+        options.writer = "thread";
+        options.ring_bytes = 1 << 20;
+        assert_int_equal(tap_recorder_open(&options, &rec, NULL), TAP_OK);
+        const int64_t shape[3] = {1 << 18, 1 << 18, 2}, few[3] = {100, 100, 2}, strides[3] = {0, 0, 1};
+        struct timespec before, after;
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        assert_int_equal(tap_save(rec, "much", &(tap_tensor){DATA, TAP_F32, 3, shape, strides}, NULL), TAP_E_INVALID);
+        assert_int_equal(tap_save(rec, "little", &(tap_tensor){DATA, TAP_F32, 3, few, strides}, NULL), TAP_OK);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        assert_true(after.tv_sec - before.tv_sec < 5);
+        assert_int_equal(tap_recorder_close(rec, NULL), TAP_E_LOST);
+        losses found;
+        losses_of(dir, &found);
+        assert_int_equal(found.count, 1);
+        assert_non_null(strstr(found.text[0], "dropped much "));
+        assert_non_null(strstr(found.text[0], "repeats its elements"));
+        scratch_drop(dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_place_left_out_keeps_the_others_paths),
         cmocka_unit_test(a_leaf_nobody_could_read_is_lost_by_name),
         cmocka_unit_test(a_gradient_nobody_could_read_is_one_loss),
+        cmocka_unit_test(a_view_that_repeats_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
