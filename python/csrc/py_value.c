@@ -456,9 +456,38 @@ static int take_sequence(tap_tree *tree, tap_value *out, PyObject *value, tap_va
     return 0;
 }
 
+/* The keys that are texts, as a set. */
+static PyObject *text_keys(PyObject *items)
+{
+    PyObject *taken = PySet_New(NULL);
+    for (Py_ssize_t i = 0; taken && i < PyList_Size(items); i++) {
+        PyObject *key = PyTuple_GetItem(PyList_GetItem(items, i), 0);
+        if (PyUnicode_Check(key) && PySet_Add(taken, key) < 0)
+            Py_CLEAR(taken);
+    }
+    return taken;
+}
+
+/* A key that is no text, as one. Where another reads the same, as 1 does beside "1", it is numbered: "1~1". */
+static PyObject *key_text(tap_tree *tree, PyObject *items, PyObject **taken, PyObject *key)
+{
+    if (!*taken && (!(*taken = text_keys(items)) || tree_hold(tree, *taken) < 0))
+        return NULL;
+    PyObject *text = PyObject_Str(key);
+    for (unsigned number = 1; text; number++) {
+        int has = PySet_Contains(*taken, text);
+        PyObject *next = has > 0 ? PyUnicode_FromFormat("%S~%u", key, number) : NULL;
+        if (has == 0 && PySet_Add(*taken, text) == 0)
+            break;
+        Py_DECREF(text);
+        text = next;
+    }
+    return text && tree_hold(tree, text) == 0 ? text : NULL;
+}
+
 static int take_dict(tap_tree *tree, tap_value *out, PyObject *value, int depth)
 {
-    PyObject *items = PyDict_Items(value);
+    PyObject *items = PyDict_Items(value), *taken = NULL;
     if (!items || tree_hold(tree, items) < 0)
         return -1;
     size_t count = (size_t)PyList_Size(items);
@@ -470,11 +499,8 @@ static int take_dict(tap_tree *tree, tap_value *out, PyObject *value, int depth)
         return -1;
     for (size_t i = 0; i < count; i++) {
         PyObject *pair = PyList_GetItem(items, (Py_ssize_t)i), *key = PyTuple_GetItem(pair, 0);
-        if (!PyUnicode_Check(key)) {
-            key = PyObject_Str(key);
-            if (!key || tree_hold(tree, key) < 0)
-                return -1;
-        }
+        if (!PyUnicode_Check(key) && !(key = key_text(tree, items, &taken, key)))
+            return -1;
         if (!(keys[i] = tree_text(tree, key)) || build(tree, &values[i], PyTuple_GetItem(pair, 1), depth + 1) < 0)
             return -1;
     }

@@ -73,7 +73,15 @@ static void path_add(tap_strbuf *path, const tap_value *container, size_t i)
         tap__strbuf_char(path, 0x1F);
     if (container->type == TAP_VALUE_DICT) {
         tap__strbuf_char(path, 'k');
-        tap__strbuf_str(path, container->keys[i]);
+        for (const char *key = container->keys[i]; *key;) {
+            size_t plain = strcspn(key, "\x1F");
+            tap__strbuf_add(path, key, plain);
+            key += plain;
+            if (*key) { /* what stands between elements */
+                tap__strbuf_str(path, "%1F");
+                key++;
+            }
+        }
     } else {
         tap__strbuf_printf(path, "%c%zu", container->type == TAP_VALUE_TUPLE ? 't' : 'i', i);
     }

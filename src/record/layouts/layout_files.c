@@ -168,13 +168,20 @@ static int names_order(const void *a, const void *b)
     return tap__natural_compare(*(char *const *)a, *(char *const *)b);
 }
 
+/* Our own: the loss journal and what it stands beside, and files that are not finished. */
+static bool is_passed_by(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".tensortap") == 0 ||
+           strncmp(name, ".tap-", 5) == 0;
+}
+
 static tap_status names_read(names *list, DIR *dir, walk *w, tap_error *err)
 {
     tap_status status = TAP_OK;
     errno = 0; /* at the end it stays so */
     for (struct dirent *entry; status == TAP_OK && (entry = readdir(dir)); errno = 0) {
-        if (entry->d_name[0] == '.')
-            continue; /* also temporary files */
+        if (is_passed_by(entry->d_name))
+            continue;
         if (!names_add(list, entry->d_name))
             status = tap_fail_nomem(err);
     }

@@ -29,8 +29,8 @@ bool tap__tree_detect(tap_dir *dir, const char *only, int depth, tap_parse_fn pa
 tap_status tap__tree_read(tap_dir *dir, const char *only, int depth, tap_parse_fn parse, tap_record_fn add, void *user,
                           tap_error *err);
 
-/* Calls visit for every plain file below dir, hidden ones left out, directories in natural order ("step2" before
- * "step10"), or for the one file `only`; visit returns false to stop. */
+/* Calls visit for every plain file below dir, our own hidden ones left out, directories in natural order ("step2"
+ * before "step10"), or for the one file `only`; visit returns false to stop. */
 typedef bool (*tap_visit_fn)(void *user, const char *whole, const char *relative);
 tap_status tap__tree_walk(tap_dir *dir, const char *only, int depth, size_t max_files, tap_visit_fn visit, void *user,
                           tap_error *err);

@@ -26,27 +26,41 @@ void tap__msprobe_dir(const tap_layout_options *options, int64_t step, tap_strbu
         tap__strbuf_printf(out, "rank%d/", options->rank);
 }
 
-/* Could [name] also be the name of a gradient? "..._grad", and "..._grad~1" which we make ourselves. */
-static bool like_gradient(const char *name, size_t len)
+/* The length of a name without a number that tap__claim may have added to it. */
+static size_t without_claim(const char *name, size_t len)
 {
     size_t end = len;
     while (end && name[end - 1] >= '0' && name[end - 1] <= '9')
         end--;
-    if (end < len && end && name[end - 1] == '~')
-        len = end - 1;
-    return len >= 5 && memcmp(name + len - 5, "_grad", 5) == 0;
+    return end < len && end && name[end - 1] == '~' ? end - 1 : len;
+}
+
+/* The length of "..._grad" when name is that, and numbers behind it; 0: it is not. */
+static size_t gradient_stem(const char *name, size_t len)
+{
+    for (size_t shorter; (shorter = without_claim(name, len)) < len; len = shorter)
+        ;
+    return len >= 5 && memcmp(name + len - 5, "_grad", 5) == 0 ? len : 0;
+}
+
+size_t tap__msprobe_unclaim(const char *name, size_t len)
+{
+    return gradient_stem(name, len) ? without_claim(name, len) : len;
 }
 
 bool tap__msprobe_claim(tap_claims *claims, const char *name, size_t len, tap_kind kind, tap_strbuf *out,
                         unsigned *number)
 {
     *number = 0;
-    if (kind != TAP_KIND_GRAD && !like_gradient(name, len)) {
+    size_t stem = gradient_stem(name, len);
+    if (kind != TAP_KIND_GRAD && !stem) {
         tap__strbuf_add(out, name, len);
         return !out->failed;
     }
     tap_strbuf wanted = TAP_STRBUF_INIT;
     tap__strbuf_add(&wanted, name, len);
+    if (kind != TAP_KIND_GRAD && stem < len) /* it has a number of its own: readers take off one */
+        tap__strbuf_str(&wanted, "~0");
     if (kind == TAP_KIND_GRAD)
         tap__strbuf_str(&wanted, "_grad");
     bool ok = !wanted.failed && tap__claim(claims, wanted.text, wanted.len, kind == TAP_KIND_GRAD ? 'G' : 'F', name,

@@ -78,18 +78,18 @@ static bool parse_stamp(const char *text, const char *end, uint64_t *ns)
     return true;
 }
 
-/* The last ".INPUT." or ".OUTPUT." in [file, end), and the kind it says. */
+/* The first ".INPUT." or ".OUTPUT." in [file, end), and the kind it says: names have none, see tap__name_escape. */
 static const char *find_kind(const char *file, const char *end, tap_kind *kind, const char **argument)
 {
-    for (const char *at = end - 1; at > file; at--) {
+    for (const char *at = file; at < end; at++) {
         if (*at != '.')
             continue;
-        if (end - at > 7 && memcmp(at, ".INPUT.", 7) == 0) {
+        if (end - at >= 7 && memcmp(at, ".INPUT.", 7) == 0) {
             *kind = TAP_KIND_INPUT;
             *argument = at + 7;
             return at;
         }
-        if (end - at > 8 && memcmp(at, ".OUTPUT.", 8) == 0) {
+        if (end - at >= 8 && memcmp(at, ".OUTPUT.", 8) == 0) {
             *kind = TAP_KIND_OUTPUT;
             *argument = at + 8;
             return at;

@@ -8,6 +8,28 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A name (from start to stem) that ends as the part of a process does, "x_rank3", is not to be taken for one: its "_" is written %5F. Not so
+ * "_rank0", which no process adds, and which scripts put into names. */
+static void tell_from_process(tap_strbuf *out, size_t start, size_t stem)
+{
+    size_t digits = stem;
+    while (digits > start && out->text[digits - 1] >= '0' && out->text[digits - 1] <= '9')
+        digits--;
+    bool zero = strspn(out->text + digits, "0") >= stem - digits;
+    const char *end = out->text + digits;
+    bool rank = tap__strip(out->text + start, &end, "_rank");
+    if (digits == stem || (!rank && !tap__strip(out->text + start, &end, "_child")) || (rank && zero))
+        return;
+    size_t at = (size_t)(end - out->text), rest = out->len - at - 1;
+    const char *slash = strrchr(out->text, '/');
+    size_t component = slash ? (size_t)(slash + 1 - out->text) : 0;
+    if (out->len + 2 - component > TAP_NAME_MAX || !tap__strbuf_reserve(out, 2))
+        return;
+    memmove(out->text + at + 3, out->text + at + 1, rest + 1);
+    memcpy(out->text + at, "%5F", 3);
+    out->len += 2;
+}
+
 tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *out, tap_error *err)
 {
     if (!tap__leaf_has_file(namer, leaf, true))
@@ -33,9 +55,20 @@ tap_status tap__troubleshooter_name(tap_namer *namer, const tap_leaf *leaf, tap_
     }
     tap__strbuf_str(suffix, process);
     tap__strbuf_str(suffix, ".npy");
+    size_t start = out->len + strlen(prefix);
     if (!suffix->failed)
         tap__component(out, prefix, file, len, "", leaf->path, leaf->path_len, suffix->text);
+    if (!out->failed)
+        tell_from_process(out, start, out->len - strlen(process) - strlen(".npy"));
     return TAP_OK;
+}
+
+/* "_rank0" is a name's own. */
+static void strip_process(const char *name, const char **end, tap_found *found)
+{
+    tap__strip_process(name, end, found);
+    if (found->rank == 0 && strncmp(*end, "_rank", 5) == 0)
+        *end += 5 + strspn(*end + 5, "0");
 }
 
 /* <id>_<name>[_backward].npy, as its documents say, or <name>[_backward]_<dtype>_<id>.npy, as version 1.0.19 has it. */
@@ -50,7 +83,7 @@ static bool parse(const char *whole, const char *relative, tap_found *found)
     uint64_t id;
     if (name > file && *name == '_' && tap__parse_number(file, name, "", &id)) {
         name++;
-        tap__strip_process(name, &end, found);
+        strip_process(name, &end, found);
     } else {
         name = file;
         if (!tap__parse_typed(file, end, &end, &id))

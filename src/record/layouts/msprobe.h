@@ -17,6 +17,8 @@ void tap__msprobe_dir(const tap_layout_options *options, int64_t step, tap_strbu
  * gradient of another variable. Only names that end in "_grad" are looked up. false: no memory. */
 bool tap__msprobe_claim(tap_claims *claims, const char *name, size_t len, tap_kind kind, tap_strbuf *out,
                         unsigned *number);
+/* The length of what a name in debug.json was before tap__msprobe_claim. */
+size_t tap__msprobe_unclaim(const char *name, size_t len);
 /* Appends "dump_tensor_data/<claimed>.<call>.debug[.<path>].pt". */
 void tap__msprobe_file(const tap_layout_options *options, const char *claimed, size_t len, uint32_t call,
                        const char *path, size_t path_len, tap_strbuf *out);

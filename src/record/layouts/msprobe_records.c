@@ -265,6 +265,22 @@ static bool is_awaited(const tap_json_value *forward)
     return member_text(forward, "dtype") && (!flag || is_true(flag));
 }
 
+static bool is_value(const tap_json_value *leaf)
+{
+    return leaf->type != TAP_JSON_NULL;
+}
+
+static bool any_leaf(const tap_json_value *value, bool (*test)(const tap_json_value *leaf))
+{
+    bool container = value->type == TAP_JSON_LIST || (value->type == TAP_JSON_DICT && !member_text(value, "type"));
+    if (!container)
+        return test(value);
+    for (const tap_json_value *child = value->items; child; child = child->next)
+        if (any_leaf(child, test))
+            return true;
+    return false;
+}
+
 static tap_status walk_child(reader *r, const char *key, const tap_json_value *value, const tap_json_value *below)
 {
     size_t len = r->path.len;
@@ -347,16 +363,6 @@ static bool is_gradient(reader *r, const char *name, size_t len, uint32_t call, 
     return at;
 }
 
-/* "x_grad~1" was x_grad. */
-static size_t without_number(const char *name, size_t len)
-{
-    size_t end = len;
-    while (end && name[end - 1] >= '0' && name[end - 1] <= '9')
-        end--;
-    const char *stop = name + (end ? end - 1 : 0);
-    return end < len && end && name[end - 1] == '~' && tap__strip(name, &stop, "_grad") ? end - 1 : len;
-}
-
 static void start_record(reader *r, uint32_t call, tap_kind kind)
 {
     r->record = (tap_record){.rank = r->place->rank, .child = r->place->child, .step = r->place->step,
@@ -370,11 +376,17 @@ static tap_status read_item(reader *r, const char *key, const tap_json_value *va
     size_t len = split_key(key, &call);
     const item *forward = NULL;
     bool grad = is_gradient(r, key, len, call, &forward);
+    r->forward = grad ? item_value(r, forward) : NULL;
+    if (grad && !r->forward)
+        return tap_fail_nomem(r->err);
+    if (grad && !any_leaf(r->forward, is_awaited) && any_leaf(value, is_value)) {
+        grad = false; /* a variable: what is called so without "_grad" has no gradient */
+        r->forward = NULL;
+    }
     tap__strbuf_clear(&r->name);
     tap__strbuf_clear(&r->path);
-    tap__strbuf_add(&r->name, key, grad ? len - 5 : without_number(key, len));
-    r->forward = grad ? item_value(r, forward) : NULL;
-    if (r->name.failed || (grad && !r->forward))
+    tap__strbuf_add(&r->name, key, grad ? len - 5 : tap__msprobe_unclaim(key, len));
+    if (r->name.failed)
         return tap_fail_nomem(r->err);
     start_record(r, call, grad ? TAP_KIND_GRAD : TAP_KIND_FORWARD);
     return walk_value(r, value);

@@ -26,11 +26,34 @@ static bool only_dots(const char *name, size_t len)
     return (len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.');
 }
 
+/* Names below a recording's directory that are ours: readers pass them by. */
+static bool is_ours(const char *name, size_t len)
+{
+    return (len == 10 && memcmp(name, ".tensortap", 10) == 0) || (len >= 5 && memcmp(name, ".tap-", 5) == 0);
+}
+
+/* Does what torchair puts behind a node's name begin here: ".INPUT" or ".OUTPUT", and then "." or the end? */
+static bool reads_as_kind(const char *text, size_t len)
+{
+    size_t word = len >= 6 && memcmp(text, ".INPUT", 6) == 0 ? 6 : len >= 7 && memcmp(text, ".OUTPUT", 7) == 0 ? 7 : 0;
+    return word && (len == word || text[word] == '.');
+}
+
+/* The same at place i of a name. */
+static size_t plain_at(const char *name, size_t i, size_t len)
+{
+    if (name[i] == '.' && ((i == 0 && is_ours(name, len)) || reads_as_kind(name + i, len - i)))
+        return 0;
+    return plain_bytes(name + i, len - i);
+}
+
 static size_t escaped_size(const char *name, size_t len)
 {
     size_t size = 0;
+    if (only_dots(name, len))
+        return 3 * len;
     for (size_t i = 0; i < len;) {
-        size_t plain = plain_bytes(name + i, len - i);
+        size_t plain = plain_at(name, i, len);
         size += plain ? plain : 3;
         i += plain ? plain : 1;
     }
@@ -46,7 +69,7 @@ void tap__name_escape(tap_strbuf *out, const char *name, size_t len, size_t max_
     bool cut = escaped_size(name, len) > max_bytes;
     size_t room = !cut ? SIZE_MAX : max_bytes > 17 ? max_bytes - 17 : 0;
     for (size_t i = 0; i < len;) {
-        size_t plain = plain_bytes(name + i, len - i);
+        size_t plain = plain_at(name, i, len);
         size_t need = plain ? plain : 3;
         if (need > room)
             break;

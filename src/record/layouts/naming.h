@@ -16,7 +16,8 @@ tap_status tap__namer_name(tap_namer *namer, const tap_leaf *leaf, tap_strbuf *o
 void tap__namer_free(tap_namer *namer);
 
 /* Makes a name usable as one component of a path: "/", control bytes, bytes that are not UTF-8, and "." and ".." are
- * written %XX, "%" too where it would read as such; more than max_bytes are cut and end in "~" and 16 hex digits of
+ * written %XX, "%" too where it would read as such, and the first "." of names that are ours (".tensortap", ".tap-...")
+ * and of what torchair puts behind a name (".INPUT", ".OUTPUT"); more than max_bytes are cut and end in "~" and 16 hex digits of
  * the whole name's hash. Never fails for content. One place names files: everything that reaches a path goes here. */
 void tap__name_escape(tap_strbuf *out, const char *name, size_t len, size_t max_bytes);
 /* Turns %XX back; what was cut stays cut. */
