@@ -23,6 +23,8 @@ static void escape_table(void **state)
         {"a/b", "a%2Fb"}, {"/", "%2F"}, {"../../etc", "..%2F..%2Fetc"}, {"a\nb\x7f", "a%0Ab%7F"}, {"100%", "100%"},
         {"%zz", "%zz"}, {"%2F", "%252F"}, {"%%41", "%%2541"}, {"层 1+é", "层 1+é"}, {"a\xff\xc3", "a%FF%C3"},
         {"\xed\xa0\x80", "%ED%A0%80"}, {"C:\\x*?\"<>|", "C:\\x*?\"<>|"}, {"~", "~"},
+        {".weight", ".weight"}, {".tensortap", "%2Etensortap"}, {".tensortapes", ".tensortapes"}, {"a.tensortap", "a.tensortap"},
+        {".tap-0.tmp", "%2Etap-0.tmp"}, {"a.INPUT", "a%2EINPUT"}, {"a.OUTPUT.0", "a%2EOUTPUT.0"}, {"a.INPUTS", "a.INPUTS"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         char *file = escaped(CASES[i].name, strlen(CASES[i].name), 255);
