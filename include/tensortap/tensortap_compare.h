@@ -153,6 +153,7 @@ typedef struct tap_match {
     tap_match_class what;
     tap_evidence evidence;
     bool allowed;
+    bool ruled;          /* judged by a rule, not by rounding */
     bool recomputed;
     int32_t rank;
     uint32_t call;

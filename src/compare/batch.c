@@ -11,11 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 256, KINDS = TAP_KIND_PARAM + 1 };
+enum { BATCH = 256 };
 
-/* Where to start: the tables of tests/compare say what they do. K is at least so much, since the length of the sums that
- * made a tensor does not show in its shape. */
-static const int64_t TERMS_AT_LEAST = 64;
+/* K is at least so much, since the length of the sums that made a tensor does not show in its shape; gradients are sums
+ * over all that a weight met. tests/compare/test_planted.py measures what these numbers do: the smallest of its faults, an
+ * eps of 1e-6 for 1e-5, is 8.5 units off where the tolerance is 4, all others are more than 100; equal models compiled by
+ * inductor are at most 2.3 units apart (a gradient was 5 apart when it had 64 terms too). */
+static const int64_t TERMS_AT_LEAST = 64, TERMS_OF_GRADIENT = 1024;
 static const double NOISE_FACTOR = 3;
 
 typedef struct judged {
@@ -24,7 +26,6 @@ typedef struct judged {
     char reason[sizeof((tap_error *)0)->message];
     tap_sidebytes side[2];
     bool open[2];
-    double scale;          /* the largest rms of what was recorded before, of the same kind and step */
     const tap_rule *rule;
     tap_spanned spanned;
 } judged;
@@ -32,9 +33,7 @@ typedef struct judged {
 /* What was seen of one rank so far. */
 typedef struct seen {
     int32_t rank;
-    int64_t step;
     double roundoff;       /* of the coarsest dtype */
-    double scale[KINDS];
 } seen;
 
 struct tap_batch {
@@ -125,16 +124,16 @@ static void other_shapes(judged *it)
 
 /* --------------------------------------------------------------------------------------------------------- what was seen */
 
-static seen *seen_of(tap_batch *batch, const tap_record *record)
+static seen *seen_of(tap_batch *batch, int32_t rank)
 {
     for (size_t i = batch->rank_count; i-- > 0;)
-        if (batch->ranks[i].rank == record->rank)
+        if (batch->ranks[i].rank == rank)
             return &batch->ranks[i];
     seen *grown = tap__resize(batch->ranks, batch->rank_count + 1, sizeof *grown);
     if (!grown)
         return NULL;
     batch->ranks = grown;
-    grown[batch->rank_count] = (seen){.rank = record->rank, .step = record->step};
+    grown[batch->rank_count] = (seen){.rank = rank};
     return &grown[batch->rank_count++];
 }
 
@@ -147,22 +146,13 @@ static double rms_of(const tap_stats *stats)
 /* The coarsest dtype a value was made of, as far as it can be known: that of all values before it. */
 static tap_status seen_take(tap_batch *batch, judged *it, double *roundoff, tap_error *err)
 {
-    const tap_record *a = &it->held[0]->record;
-    seen *now = seen_of(batch, a);
+    seen *now = seen_of(batch, it->match.rank);
     if (!now)
         return tap_fail_nomem(err);
-    if (now->step != a->step) {
-        now->step = a->step;
-        memset(now->scale, 0, sizeof now->scale);
-    }
     for (int side = 0; side < 2; side++)
         if (it->held[side]->record.value_type == TAP_VALUE_TENSOR)
             now->roundoff = fmax(now->roundoff, tap__dtype_roundoff(it->held[side]->record.dtype));
     *roundoff = now->roundoff;
-    unsigned kind = (unsigned)a->kind < KINDS ? (unsigned)a->kind : 0;
-    it->scale = now->scale[kind];
-    if (a->has_stats && it->held[1]->record.has_stats)
-        now->scale[kind] = fmax(now->scale[kind], fmin(rms_of(&a->stats), rms_of(&it->held[1]->record.stats)));
     return TAP_OK;
 }
 
@@ -174,7 +164,7 @@ static bool is_float(tap_dtype dtype)
 static void unit_choose(const tap_batch *batch, judged *it, double seen_roundoff)
 {
     const tap_match_side *a = &it->match.side[0], *b = &it->match.side[1];
-    int64_t terms = TERMS_AT_LEAST;
+    int64_t terms = it->match.kind == TAP_KIND_GRAD ? TERMS_OF_GRADIENT : TERMS_AT_LEAST;
     it->match.unit = 0;
     if (!is_float(a->dtype) && !is_float(b->dtype))
         return;
@@ -326,14 +316,6 @@ static double rms_b(const tap_difference *d)
     return d->count > special ? d->norms[1] / sqrt((double)(d->count - special)) : 0;
 }
 
-/* Both sides are so small beside what was recorded before that all of it may be rounding: a sum that ought to be 0. */
-static bool is_all_rounding(const judged *it, double factor)
-{
-    const tap_difference *d = &it->match.difference;
-    double limit = factor * it->match.unit * it->scale, root = sqrt((double)(d->count ? d->count : 1));
-    return d->norms[0] / root <= limit && d->norms[1] / root <= limit;
-}
-
 /* After the first look; true: the second one is wanted. */
 static bool judge_difference(const tap_batch *batch, judged *it)
 {
@@ -373,7 +355,7 @@ static bool judge_difference(const tap_batch *batch, judged *it)
     return true;
 }
 
-static void judge_beyond(const tap_batch *batch, judged *it)
+static void judge_beyond(judged *it)
 {
     static const double SHARES[] = {0.5, 0.9, 0.99};
     tap_match *m = &it->match;
@@ -385,10 +367,6 @@ static void judge_beyond(const tap_batch *batch, judged *it)
     if (look->beyond == 0)
         return;
     settle(it, TAP_MATCH_WRONG, TAP_EVIDENCE_VALUES);
-    if (!it->rule && is_all_rounding(it, batch->setup.factor)) {
-        settle(it, TAP_MATCH_ROUNDING, TAP_EVIDENCE_VALUES);
-        snprintf(it->reason, sizeof it->reason, "%s", tap_text("smaller than the rounding of what it was made of"));
-    }
 }
 
 static void bits_print(char *text, const unsigned char *element, size_t size)
@@ -466,6 +444,7 @@ static tap_status judge_first(tap_batch *batch, judged *it, bool *read, tap_erro
     TAP_TRY(seen_take(batch, it, &roundoff, err));
     unit_choose(batch, it, roundoff);
     it->rule = batch->setup.exact ? NULL : tap__rules_find(batch->setup.rules, it->match.side[0].name);
+    it->match.ruled = it->rule != NULL;
     if (judge_records(batch, it))
         return TAP_OK;
     *read = sides_open(batch, it);
@@ -498,7 +477,7 @@ static void judge_looked(tap_batch *batch, judged *it)
     if (it->spanned.status != TAP_OK)
         unreadable(batch, it, &it->spanned.err);
     else
-        judge_beyond(batch, it);
+        judge_beyond(it);
 }
 
 static tap_status values_judge(tap_batch *batch, judged **items, size_t count, tap_error *err)

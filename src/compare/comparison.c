@@ -228,7 +228,7 @@ static tap_status job_run(job *j, tap_error *err)
     TAP_TRY(tap__pairing_run(j->cursor, j->options->shift, match_found, j, j->records, err));
     TAP_TRY(tap__batch_flush(j->batch, err));
     TAP_TRY(info_write(j, err));
-    TAP_TRY(tap__verdict_find(j->out, job_order(j), j->options->exact, err));
+    TAP_TRY(tap__verdict_find(j->out, job_order(j), j->options->exact, j->options->factor, err));
     return tap__matchfile_finish(j->out, err);
 }
 

@@ -53,6 +53,7 @@ typedef struct member {
 
 static const member MEMBERS[] = {
     M("class", M_U32, G_ALWAYS, what), M("evidence", M_U32, G_ALWAYS, evidence), M("allowed", M_BOOL, G_ALWAYS, allowed),
+    M("ruled", M_BOOL, G_ALWAYS, ruled),
     M("recomputed", M_BOOL, G_ALWAYS, recomputed), M("rank", M_I32, G_ALWAYS, rank), M("call", M_U32, G_ALWAYS, call),
     M("kind", M_U32, G_ALWAYS, kind), M("replay", M_U64, G_ALWAYS, replay), M("path", M_TEXT, G_ALWAYS, path),
     M("unit", M_REAL, G_ALWAYS, unit), M("ratio", M_REAL, G_ALWAYS, ratio), M("reason", M_TEXT, G_ALWAYS, reason),

@@ -109,7 +109,7 @@ tap_status tap__precision_parse(const char *text, double *roundoff, tap_error *e
 
 double tap__rounding_unit(double roundoff, int64_t terms)
 {
-    return roundoff + fmin(roundoff, 0x1p-24) * sqrt((double)terms);
+    return 2 * roundoff + fmin(roundoff, 0x1p-24) * sqrt((double)terms);
 }
 
 /* ---------------------------------------------------------------------------------------------------- second look */

@@ -25,8 +25,8 @@ void tap__rules_free(tap_rules *rules);
 /* Unit roundoff of "tf32" or a dtype; TAP_E_INVALID: neither. NULL: 0. */
 tap_status tap__precision_parse(const char *text, double *roundoff, tap_error *err);
 
-/* What one value may be off by rounding alone, relative to |b| + rms(b): the rounding of the result, and that of a sum of
- * `terms` products, which is kept in float32 where the dtype is narrower. roundoff: of the coarsest dtype involved. */
+/* What two values may differ by rounding alone, relative to |b| + rms(b): the rounding of both results, and that of a sum
+ * of `terms` products, which is kept in float32 where the dtype is narrower. roundoff: of the coarsest dtype involved. */
 double tap__rounding_unit(double roundoff, int64_t terms);
 
 /* The second look at a pair of tensors: which values are beyond tolerance, and how the errors are distributed. */

@@ -6,7 +6,7 @@
 #include "compare/matchfile.h"
 
 /* Looks at the rows in causal order, sets their classes and keeps the verdict in the file. */
-tap_status tap__verdict_find(tap_matchfile *file, tap_order order, bool exact, tap_error *err);
+tap_status tap__verdict_find(tap_matchfile *file, tap_order order, bool exact, double factor, tap_error *err);
 /* The verdict of a file, but its text. */
 void tap__verdict_read(tap_matchfile *file, tap_verdict *out);
 /* All of it in one line, in the current language. */

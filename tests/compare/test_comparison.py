@@ -35,7 +35,7 @@ def unit_of(a, b, seen: float) -> float:
     if roundoff == 0:
         return 0
     roundoff = max(roundoff, seen)
-    return roundoff + min(roundoff, 2**-24) * math.sqrt(max(64, *a.shape, 1))
+    return 2 * roundoff + min(roundoff, 2**-24) * math.sqrt(max(64, *a.shape, 1))
 
 
 def ratios(a, b, unit: float):
