@@ -1,4 +1,4 @@
-"""Records a small training run twice, the second time with one operator changed, and looks at both recordings.
+"""Records a small training run twice, the second time with one operator changed, looks at both and finds it.
 
 Run it with ``make demo``, or ``python examples/demo.py [DIR]``; without DIR it records to a temporary directory.
 """
@@ -59,10 +59,12 @@ def train(directory: Path, approximate: str) -> list[float]:
     return losses
 
 
-def run(*arguments: str) -> None:
+def run(*arguments: str, ends_with: int = 0) -> None:
     """Runs the command as a person would and shows what it prints."""
     print(f"\n$ tensortap {' '.join(arguments)}", flush=True)
-    subprocess.run([command_path(), *arguments], check=True)
+    status = subprocess.run([command_path(), *arguments], check=False).returncode
+    if status != ends_with:
+        sys.exit(f"tensortap {arguments[0]} ended with {status}, not {ends_with}")
 
 
 def main() -> None:
@@ -86,6 +88,8 @@ def main() -> None:
         norms = [f"{record.stats.norm:.4f}" for record in recorded["hidden"] if record.stats]
     print(f"\nread back in Python: norm of hidden, step by step: {', '.join(norms)}")
     print(f"the recordings are in {root}")
+
+    run("compare", str(first), str(second), "--limit", "6", ends_with=1)  # 1: they differ
 
 
 if __name__ == "__main__":
