@@ -5,6 +5,7 @@
 
 #include <langinfo.h>
 #include <locale.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -321,19 +322,55 @@ void progress_clear(void)
 
 /* ------------------------------------------------------------------------------------------------------ interrupts */
 
+/* How long work that was interrupted may take to come to an end by itself. */
+enum { GRACE_S = 2 };
 static volatile sig_atomic_t interrupt_seen;
 
-static void interrupt_note(int number)
+static void interrupt_set(sigset_t *set)
 {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+static void interrupt_end(int number)
+{
+    sigset_t set;
+    interrupt_set(&set);
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+}
+
+/* In a thread of its own: the one that works may be held by a file that never answers, and then no handler runs. A second
+ * signal does not wait. */
+static void *interrupt_watch(void *unused)
+{
+    sigset_t set;
+    int number;
+    (void)unused;
+    interrupt_set(&set);
+    if (sigwait(&set, &number) != 0)
+        return NULL;
     interrupt_seen = number;
+    sigtimedwait(&set, NULL, &(struct timespec){GRACE_S, 0});
+    interrupt_end(number);
+    return NULL;
 }
 
 void interrupt_catch(void)
 {
-    struct sigaction action = {.sa_handler = interrupt_note, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    sigset_t all, set, before;
+    pthread_t thread;
+    sigfillset(&all);
+    interrupt_set(&set);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool watched = pthread_create(&thread, NULL, interrupt_watch, NULL) == 0;
+    if (watched)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (watched) /* else a signal ends the program, as ever */
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
 bool interrupted(void)
@@ -343,13 +380,11 @@ bool interrupted(void)
 
 void interrupt_finish(void)
 {
-    int number = interrupt_seen;
-    if (!number)
+    if (!interrupt_seen)
         return;
     progress_clear();
     fflush(stdout);
-    signal(number, SIG_DFL);
-    raise(number);
+    interrupt_end(interrupt_seen);
 }
 
 static volatile sig_atomic_t pipe_broken;

@@ -58,7 +58,7 @@ bool progress_step(void *user, uint64_t done, uint64_t total);
 /* Takes the bar away; it comes back with the next update. Before anything else is printed. */
 void progress_clear(void);
 
-/* From now on Ctrl-C sets a flag instead of ending the program; a second one ends it. */
+/* From now on Ctrl-C and SIGTERM set a flag instead of ending the program; a second one, or two seconds, end it. */
 void interrupt_catch(void);
 bool interrupted(void);
 /* Ends as the signal would have. */

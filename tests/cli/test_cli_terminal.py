@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -123,6 +124,20 @@ def test_an_interrupted_export_leaves_whole_files(command, runs, env, tmp_path):
     assert status == -signal.SIGINT
     assert 0 < len(files) < 54
     assert all(name.endswith(".npy") for name in files)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("words", [["index", "small"], ["export", "small", "out"], ["verify", "small"]])
+def test_a_signal_ends_it_while_a_file_never_answers(command, runs, env, tmp_path, words, number):
+    """Reads hang, as on a file server that is gone: the flag that is looked at between two records is not enough."""
+    shutil.copytree(runs / "small", tmp_path / "small")
+    stuck = {**env, "LD_PRELOAD": str(command.parent / "fault_shim.so"), "SHIM_HANG": "1"}
+    process = subprocess.Popen([command, *words], cwd=tmp_path, env=stuck, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)  # it hangs
+    process.send_signal(number)
+    assert process.wait(20) == -number
 
 
 def test_a_reader_may_leave(command, runs, env):

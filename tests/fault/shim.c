@@ -5,6 +5,7 @@
  *   SHIM_FAIL=N    after N bytes written in this process, EIO
  *   SHIM_SYNC=1    the disk does not keep what it took: fdatasync says EIO
  *   SHIM_FREE=N    the disk says that it has N bytes left
+ *   SHIM_HANG=1    reads at an offset never come back
  *   SHIM_CLOCK=1   the wall clock goes back one second with every look
  * A test that is linked with it sets them as it goes, and counts from where it likes: shim.h. */
 #ifndef _GNU_SOURCE
@@ -106,9 +107,16 @@ ssize_t pread(int fd, void *bytes, size_t len, off_t offset)
     static ssize_t (*real)(int, void *, size_t, off_t);
     if (!real)
         real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    while (setting("SHIM_HANG"))
+        pause();
     if (interrupted())
         return -1;
     return real(fd, bytes, limited(len), offset);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t len, off64_t offset)
+{
+    return pread(fd, bytes, len, (off_t)offset);
 }
 
 int fdatasync(int fd)
