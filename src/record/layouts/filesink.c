@@ -215,13 +215,15 @@ static void files_flush(tap_sink *sink)
 }
 
 /* To its file and to the collector. */
-static tap_status keep(filesink *files, const tap_entry *entry, const tap_meta *meta, tap_error *err)
+static tap_status keep(filesink *files, tap_entry *entry, const tap_meta *meta, tap_error *err)
 {
     const void *payload = entry->payload_offset ? (const uint8_t *)entry + entry->payload_offset : NULL;
     tap_status status = TAP_OK;
     bool for_us = files->sink.ring->header->config.asynchronous && entry->reserved[0] != LISTED;
     if (entry->type == TAP_ENTRY_DATA && payload && meta->text[TAP_META_FILE] && for_us)
         status = write_file(files, entry, meta, payload, err);
+    if (status != TAP_OK)
+        entry->state = TAP_RECORD_STATS_ONLY; /* in the ring, also for the writer after this one */
     if (files->collector) { /* also without its file: the statistics */
         tap_status collected = files->layout->collect(files->collector, entry, payload, status == TAP_OK ? err : NULL);
         status = status == TAP_OK ? collected : status;

@@ -330,7 +330,7 @@ static void write_tensor(tap_json *json, const tap_layout_options *options, cons
         tap__json_bool(json, entry->flags & TAP_SAVE_REQUIRES_GRAD);
     }
     write_placements(json, meta);
-    if (meta->text[TAP_META_FILE]) {
+    if (meta->text[TAP_META_FILE] && entry->state != TAP_RECORD_STATS_ONLY) { /* else it could not be written */
         const char *file = meta->text[TAP_META_FILE], *end = file + meta->len[TAP_META_FILE], *base = end;
         while (base > file && base[-1] != '/')
             base--;
