@@ -153,7 +153,8 @@ static void serve_flush(writer *w)
         return;
     w->sink->type->flush(w->sink);
     atomic_store(&w->h->flush_done, want);
-    tap__ring_publish_tail(w->ring, seq, pos);
+    /* who waits looks again; what a collector could not write stays in the ring */
+    tap__ring_publish_tail(w->ring, atomic_load(&w->h->tail_seq), atomic_load(&w->h->tail_pos));
 }
 
 static tap_status writer_open(writer *w, tap_error *err)

@@ -128,6 +128,7 @@ static bool collector_flush(filesink *files, uint64_t now_ns, bool force)
     atomic_store(&h->degraded, status == TAP_OK             ? TAP_REASON_NONE
                                : status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL
                                                          : TAP_REASON_DISK_ERROR);
+    atomic_store(&h->sync_errno, status == TAP_OK ? 0 : status == TAP_E_NOSPACE ? ENOSPC : EIO); /* for flush to say */
     files->kept_ns = tap__monotonic_ns();
     if (status == TAP_OK)
         release(files);
@@ -323,6 +324,7 @@ static void files_finish(tap_sink *sink, const char *ended)
     journal_settle(files);
     if (!collector_flush(files, tap__monotonic_ns(), true))
         list_kept(files);
+    atomic_store(&sink->ring->header->sync_errno, 0); /* close says how many saves were lost */
     release(files);
     uint64_t missing = tap__tally_missing(tally, files->unsettled);
     if (missing)
