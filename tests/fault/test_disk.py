@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -27,6 +29,15 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run(["umount", "-l", str(where)], check=True)
 
 
+def json_lines(command: str, directory: pathlib.Path) -> list[dict[str, object]]:
+    """What the command says of the recording, object by object."""
+    limit = ["--limit", "0"] if command == "ls" else []
+    done = subprocess.run([program("tensortap"), command, str(directory), "--json", *limit], capture_output=True,
+                          text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize("reserve", [0, 2 * MIB])
 def test_full_disk(small_disk: pathlib.Path, tmp_path: pathlib.Path, reserve: int) -> None:
     """Everything that fitted is whole, the rest keeps its statistics or is listed, the producer ends by itself."""
@@ -41,6 +52,28 @@ def test_full_disk(small_disk: pathlib.Path, tmp_path: pathlib.Path, reserve: in
     assert "whole 0," not in text, text
     result = verify(run.dir)
     assert result.returncode == 1, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("layout", ["msprobe", "msprobe_modules", "torchair", "mindspore", "torch_npu", "troubleshooter"])
+@pytest.mark.parametrize("ends", ["close", "_exit"])
+def test_full_disk_lists_what_it_kept_out(small_disk: pathlib.Path, tmp_path: pathlib.Path, layout: str,
+                                          ends: str) -> None:
+    """Asynchronous saves that returned are read back or listed by name; close says so."""
+    place = small_disk / "here"
+    place.mkdir()
+    with open(small_disk / "ballast", "wb") as ballast:
+        ballast.write(bytes(22 * MIB))
+    keys: dict[str, object] = {"layout": layout, "async": 1, "step": 40, "count": 150, "threads": 1, "stall": 3000}
+    run = Stress(place, truth=tmp_path, exit=ends, **keys).ready()
+    out, err = run.finish()
+    assert "No space left" in err, err
+    assert ends == "_exit" or "close E_LOST" in out, out
+    run.wait_for_writer()
+    listed = json_lines("verify", run.dir)
+    there = {re.search(r"v\d+", str(r["name"])).group() for r in json_lines("ls", run.dir)}  # type: ignore[union-attr]
+    named = {found.group() for p in listed if (found := re.search(r"v\d+", str(p.get("name") or "")))}
+    assert there | named >= set(run.returned()), sorted(set(run.returned()) - there - named)
+    assert listed[-1]["lost"] == sum(int(str(p["count"])) for p in listed if p["type"] == "problem" and p["loss"]) > 0
 
 
 def test_full_disk_then_killed(tmp_path: pathlib.Path, small_disk: pathlib.Path) -> None:

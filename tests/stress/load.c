@@ -142,8 +142,8 @@ static int check(const char *dir, const char *path, const char *mode)
     if (!t)
         return 2;
     plan p = {.ranks = 1};
-    check_policy policy = {.last = !strcmp(mode, "last"), .unknown_will_do = !strcmp(mode, "dead")};
-    policy.may_lose = policy.unknown_will_do || !strcmp(mode, "lossy");
+    check_policy policy = {.last = !strcmp(mode, "last")};
+    policy.may_lose = !strcmp(mode, "dead") || !strcmp(mode, "lossy");
     check_run(&p, t, 0, &dir, 1, policy, &found);
     for (uint32_t i = 0; i < found.count && i < FINDINGS_KEPT; i++)
         printf("%s: %s\n", FINDING_TEXTS[found.items[i].kind], found.items[i].text);
