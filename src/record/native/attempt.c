@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define JSON_MAX (64u << 10)
+enum { SOON_TRIES = 250, SOON_US = 20000 };
 #define JUST_TAKEN_NS 30000000000u /* how long an attempt may be without a lock before its writer counts as dead */
 
 /* ---------------------------------------------------------------------------------------------------------- names */
@@ -548,12 +549,28 @@ static void drop_tally(const tap_attempt_files *files)
         tap__tally_remove(info.tally);
 }
 
+/* A program that is gone, as a forked child often is, leaves a writer that needs a moment more. */
+static bool ends_soon(const tap_attempt_files *files, const tap_attempt_info *known)
+{
+    char host[sizeof known->host];
+    tap_attempt_info info = *known;
+    this_host(host, sizeof host);
+    bool gone = strcmp(host, known->host) == 0 && known->pid > 0 && kill(known->pid, 0) != 0 && errno == ESRCH;
+    bool live = true;
+    for (int i = 0; gone && live && i < SOON_TRIES; i++) {
+        usleep(SOON_US);
+        tap__attempt_read(files, &info, NULL);
+        live = tap__attempt_is_live(files, &info);
+    }
+    return !live;
+}
+
 static tap_status replace(const tap_attempt_list *list, const tap_attempt_files *files, tap_error *err)
 {
     for (size_t i = 0; i < list->count; i++) {
         tap_attempt_info info;
         tap__attempt_read(&list->items[i], &info, NULL);
-        if (tap__attempt_is_live(&list->items[i], &info))
+        if (tap__attempt_is_live(&list->items[i], &info) && !ends_soon(&list->items[i], &info))
             return tap_fail(err, TAP_E_BUSY,
                             "%s/%s: attempt %d is being recorded by process %d on %s and cannot be replaced; wait for "
                             "it to end or choose another directory",

@@ -38,6 +38,8 @@ typedef struct seglog {
     uint64_t free_bytes;         /* on the disk when last asked, less what was written since */
     uint64_t free_asked_ns;
     uint64_t reserve;            /* the part of free_bytes that is not ours */
+    tap_reason lifted;           /* what kept bytes out until a moment ago; none were written since */
+    bool told_one;               /* that one value had no room */
     uint32_t *marks;             /* last: the segments that steps with records started in, ascending */
     size_t mark_count;
 } seglog;
@@ -259,8 +261,10 @@ static void count_entry(seglog *log, const tap_entry *entry)
 static void degrade(seglog *log, tap_reason reason, int failed)
 {
     tap_ring_header *h = log->sink.ring->header;
-    if (atomic_exchange(&h->degraded, (uint32_t)reason) == (uint32_t)reason)
-        return;
+    tap_reason lifted = log->lifted;
+    log->lifted = TAP_REASON_NONE;
+    if (atomic_exchange(&h->degraded, (uint32_t)reason) == (uint32_t)reason || lifted == reason)
+        return; /* it was said, and never said that it was over */
     char message[480];
     if (reason == TAP_REASON_MAX_BYTES)
         snprintf(message, sizeof message, tap_text("%.300s/%s: max_bytes is reached; from here on only statistics are kept"),
@@ -273,6 +277,16 @@ static void degrade(seglog *log, tap_reason reason, int failed)
         snprintf(message, sizeof message, tap_text("%.300s/%s: cannot write: %.80s; values are being lost"),
                  log->files.root->path, log->files.dir, strerror(failed));
     tap__ring_report(log->sink.ring, message);
+}
+
+/* Bytes were written. Only now is it true that there is room again. */
+static void say_room(seglog *log)
+{
+    if (log->lifted == TAP_REASON_MAX_BYTES)
+        tap__ring_report(log->sink.ring, tap_text("old steps made room below max_bytes: whole tensors are kept again"));
+    else if (log->lifted != TAP_REASON_NONE)
+        tap__ring_report(log->sink.ring, tap_text("there is room on the disk again: whole tensors are kept"));
+    log->lifted = TAP_REASON_NONE;
 }
 
 static tap_reason reason_of(int failed)
@@ -355,7 +369,7 @@ static void seglog_idle(tap_sink *sink, uint64_t now_ns)
     bool below_max = !max || log->at.on_disk < max - max / 4; /* again so once old steps are deleted */
     if (below_max && log->free_bytes > log->reserve + log->reserve / 2 + SPAN_BYTES) {
         atomic_store(&h->degraded, 0);
-        tap__ring_report(log->sink.ring, tap_text("there is room on the disk again: whole tensors are kept"));
+        log->lifted = (tap_reason)why;
     }
 }
 
@@ -465,10 +479,12 @@ static void span_write(seglog *log)
     if (reason == TAP_REASON_NONE) {
         failed = log_write(log, tap__ring_at(log->sink.ring, log->span_pos), bytes, file_offset(log, log->span_pos),
                            log->span_seq);
-        if (!failed)
-            span_account(log);
-        else
+        if (failed) {
             reason = reason_of(failed);
+        } else {
+            span_account(log);
+            say_room(log);
+        }
     }
     if (reason != TAP_REASON_NONE) {
         degrade(log, reason, failed);
@@ -505,6 +521,20 @@ static void maybe_new_segment(seglog *log, uint64_t pos, uint64_t seq, uint64_t 
     segment_start(log, log->at.segment + 1, pos, seq, NULL); /* on failure the old one grows on */
 }
 
+/* A value so large that it alone has no room does not keep out those that have. */
+static bool room_for_others(seglog *log, const tap_entry *entry, tap_reason reason)
+{
+    uint64_t some = entry->length / 4 < SPAN_BYTES ? entry->length / 4 : SPAN_BYTES;
+    if (space_for(log, some) != TAP_REASON_NONE)
+        return false;
+    char message[480];
+    snprintf(message, sizeof message, tap_text("%.300s: a tensor of %llu bytes has no room (%.80s): its statistics are kept"),
+             log->files.dir, (unsigned long long)entry->payload_bytes, tap__reason_text(reason));
+    if (!log->told_one)
+        tap__ring_report(log->sink.ring, message);
+    return log->told_one = true;
+}
+
 static void take_big(seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
 {
     tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
@@ -529,7 +559,8 @@ static void take_big(seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_
         log->at.segment_end = start + entry->length;
         log->at.base = log->at.segment_end - log->at.tail_pos;
     } else {
-        degrade(log, reason, failed);
+        if (failed || !room_for_others(log, entry, reason))
+            degrade(log, reason, failed);
         big->discard = (uint32_t)reason;
         emit_without_payload(log, entry, reason);
         emit_span_without_payload(log, log->at.tail_pos, log->at.tail_pos, reason);

@@ -671,6 +671,60 @@ static void little_room(void **state)
     bench_drop(b);
 }
 
+/* One value that is too large for what is left keeps nobody else out, and "room again" is said when bytes were written. */
+static void one_too_large(void **state)
+{
+    (void)state;
+    tap_ring_config *config = calloc(1, sizeof *config);
+    config->max_bytes = BIG_BYTES;
+    bench *b = bench_make(MIB, config);
+    feed(b, 1000);
+    for (int i = 0; i < 3; i++) {
+        feed_big(b);
+        feed(b, 1000);
+        publish_all(b);
+        TYPE->idle(b->sink, tap__monotonic_ns() + 2000000000u * (uint64_t)(i + 1));
+        assert_int_equal(atomic_load(&header(b)->degraded), TAP_REASON_NONE);
+        assert_int_equal(atomic_load(&header(b)->error_count), 1); /* once, and nothing else */
+    }
+    totals sum = finish(b);
+    assert_int_equal(sum.whole, 4);
+    assert_int_equal(sum.rule, 3);
+    free(config);
+    bench_drop(b);
+}
+
+static void room_again_is_said_when_it_is_true(void **state)
+{
+    (void)state;
+    tap_ring_config *config = calloc(1, sizeof *config);
+    config->reserve_bytes = 1 << 20;
+    bench *b = bench_make(MIB, config);
+    feed(b, 1000);
+    disk_set("SHIM_FREE", 1 << 20);
+    other_writer(b);
+    publish_all(b);
+    assert_int_equal(atomic_load(&header(b)->error_count), 1); /* full */
+    for (uint64_t i = 1; i < 4; i++) {
+        disk_set("SHIM_FREE", 1 << 30); /* for a moment: gone before anything is written */
+        TYPE->idle(b->sink, tap__monotonic_ns() + 2 * i * 2000000000u);
+        disk_set("SHIM_FREE", 1 << 20);
+        feed(b, 1000);
+        publish_all(b);
+        assert_int_equal(atomic_load(&header(b)->error_count), 1);
+    }
+    disk_set("SHIM_FREE", 1 << 30);
+    TYPE->idle(b->sink, tap__monotonic_ns() + 40000000000u);
+    assert_int_equal(atomic_load(&header(b)->error_count), 1);
+    feed(b, 1000);
+    publish_all(b);
+    assert_int_equal(atomic_load(&header(b)->error_count), 2); /* now */
+    disk_well();
+    finish(b);
+    free(config);
+    bench_drop(b);
+}
+
 /* What the disk did not keep is said, stays said, and the next flush does not make it good. */
 static void a_disk_that_does_not_keep(void **state)
 {
@@ -941,7 +995,8 @@ int main(void)
         cmocka_unit_test(a_failing_disk),
         cmocka_unit_test(little_room),
         cmocka_unit_test(a_disk_that_does_not_keep),
-        cmocka_unit_test(no_more_than_max_bytes),
+        cmocka_unit_test(no_more_than_max_bytes),   cmocka_unit_test(one_too_large),
+        cmocka_unit_test(room_again_is_said_when_it_is_true),
         cmocka_unit_test(only_the_last_steps),
         cmocka_unit_test(a_large_tensor_of_a_deleted_step),
         cmocka_unit_test(what_was_never_committed),
