@@ -296,6 +296,8 @@ static _Noreturn void case_process(running *c)
     if (!prepare(c))
         _exit(0);
     run_producers(c);
+    for (uint64_t start = now_ms(); children_left(&c->v) && now_ms() - start < LEFT_MS; usleep(2000))
+        bury(c);
     /* the writers go on; what was stopped too, and a disk that is full stays so until they are done */
     if (c->v.stopped)
         fault_undo(&c->v);

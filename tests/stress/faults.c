@@ -54,6 +54,22 @@ static bool belongs(const victims *v, pid_t pid)
     return false;
 }
 
+/* A forked child whose parent was killed goes on saving. */
+int children_left(const victims *v)
+{
+    DIR *dir = opendir("/proc");
+    int count = 0;
+    for (struct dirent *item; dir && (item = readdir(dir));) {
+        pid_t pid = atoi(item->d_name);
+        char path[64], text[64];
+        snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid); /* a zombie has none */
+        count += pid > 1 && pid != getpid() && read_text(path, text, sizeof text) && !is_writer(pid) && belongs(v, pid);
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
 int writers_signal(const victims *v, int signal_number)
 {
     DIR *dir = opendir("/proc");

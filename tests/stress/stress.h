@@ -199,6 +199,8 @@ void fault_do(victims *v, fault_kind kind);
 void fault_undo(victims *v);
 /* Writers (or whatever is left) of the case; how many. signal_number 0: only counts. */
 int writers_signal(const victims *v, int signal_number);
+/* Forked children that still save. */
+int children_left(const victims *v);
 
 typedef struct check_policy {
     bool may_lose;        /* OK saves may be missing when listed */

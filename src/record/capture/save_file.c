@@ -33,6 +33,15 @@ tap_status tap__save_file(tap_job *job, const tap_tensor *tensors, size_t count,
     return status;
 }
 
+static tap_status count_in_place(const tap_job *job)
+{
+    if (tap__is_announcement(job))
+        return TAP_OK;
+    tap__job_count_saved(job);
+    atomic_fetch_add_explicit(&job->session->tally->named, 1, memory_order_relaxed); /* accounted for */
+    return TAP_OK;
+}
+
 tap_status tap__save_compat(tap_job *job)
 {
     tap_session *s = job->session;
@@ -45,7 +54,8 @@ tap_status tap__save_compat(tap_job *job)
         if (!small || !travels)
             job->payload = 0;
         bool for_writer = job->payload != 0 && job->rec->options.asynchronous && job->file;
-        status = tap__save_entry(job);
+        bool in_place = !for_writer && !s->layout->collect; /* or nothing to keep: the writer has no part in it */
+        status = in_place ? count_in_place(job) : tap__save_entry(job);
         if (for_writer && !job->payload && status == TAP_E_LOST && job->state == TAP_RECORD_STATS_ONLY)
             tap__job_lose(job, tap__job_why_full(job)); /* its file: the collector has the statistics */
     }

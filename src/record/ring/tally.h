@@ -24,7 +24,7 @@ typedef struct tap_tally {
     char name[TAP_TALLY_NAME];
     _Alignas(64) _Atomic uint64_t saved, saved_bytes, filtered, stats_only;
     _Atomic uint64_t dropped;                    /* by the program: never in the ring */
-    _Atomic uint64_t named;                      /* of those, that the program's own journal lists */
+    _Atomic uint64_t named;                      /* that the program itself put in place, or listed in its journal */
     _Alignas(64) _Atomic uint64_t lost;          /* by the writer: in `saved` too, or only their bytes */
     _Atomic uint32_t mark_valid;                 /* which of the two */
     tap_tally_mark mark[2];
