@@ -392,7 +392,8 @@ static void sizes_are_looked_at(void **state)
             uint64_t behind;
             memcpy(&behind, it.bytes + ROWS[i].size - 8, 8);
             tap_status status = ROWS[i].fn(&it, &err);
-            if (status != (k < 2 ? TAP_OK : TAP_E_INVALID))
+            bool needed = strcmp(ROWS[i].type, "tap_mapping") == 0; /* its last member is what is released */
+            if (status != (k < (needed ? 1 : 2) ? TAP_OK : TAP_E_INVALID))
                 fail_msg("%s with size %zu of %zu: %s: %s", ROWS[i].name, sizes[k], ROWS[i].size, tap_status_name(status),
                          err.message);
             snprintf(init, sizeof init, "%s_init", ROWS[i].type);

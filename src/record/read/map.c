@@ -61,6 +61,8 @@ tap_status tap_record_map(tap_run *run, const tap_record *record, tap_mapping *o
     TAP_NEED(err, run);
     TAP_NEED_SIZED(err, tap_record, record);
     TAP_NEED_SIZED(err, tap_mapping, out);
+    if (out->size < offsetof(tap_mapping, held) + sizeof out->held) /* what is not told cannot be released */
+        return tap__wrong_size(err, __func__, "tap_mapping", out->size, sizeof *out);
     tap_record whole = {.name = ""};
     tap_mapping mapping = {.held = NULL};
     tap__sized_take(&whole, record);
