@@ -68,12 +68,13 @@ print("said", sum("captured CUDA graph" in m for m in tap.messages()))
 def test_a_value_of_a_capture_is_counted_and_never_touched(tmp_path: Path) -> None:
     out = python(SCRIPT, str(tmp_path / "run"), env={"TENSORTAP_CUDA_DRIVER": str(DRIVER)})
     assert out.splitlines() == ["reads 0 relaxed 0", "reads True relaxed True mode 0", "said 6"]
-    assert keys(tmp_path / "run") == [(0, "fine", "forward", 0)]
+    on_cpu = [(0, "nested.a.0", "forward", 0), (0, "nested.a.0", "forward", 1), (0, "fine", "forward", 0)]
+    assert keys(tmp_path / "run") == on_cpu
     done = subprocess.run(
         [sys.executable, "-m", "tensortap", "verify", str(tmp_path / "run")], capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
     lines = [line for line in done.stdout.splitlines() if "captured CUDA graph" in line]
     assert sorted(line.split()[3] for line in lines) == sorted(
-        2 * ["eager", "gradient", "nested", "op", "ticket", "tree"]
+        2 * ["eager", "gradient", "nested[a.1]", "op", "ticket", "tree"]
     )
