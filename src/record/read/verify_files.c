@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/strbuf.h"
 #include "base/status.h"
 #include "record/layouts/facts.h"
 #include "record/layouts/hold.h"
@@ -18,6 +19,9 @@ typedef struct verify {
     bool live;            /* a writer is at work: what has not come may still come */
     bool lists;           /* a file may hold many values: nobody knows how many a broken one held */
     tap_strmap gone;      /* files that are not there and were reported */
+    tap_strmap dropped;   /* "rank/step/name": how many saves the journal has, less those whose files were missed */
+    int32_t journal_rank; /* whose journal is read */
+    bool failed;          /* no memory */
 } verify;
 
 static void report(verify *self, const tap_record *record, tap_problem_kind kind, uint64_t count, const char *why)
@@ -27,13 +31,37 @@ static void report(verify *self, const tap_record *record, tap_problem_kind kind
                                               .reason = why});
 }
 
-/* The file of a record is not there; once for each file. */
+/* How many saves of the name the journal has; made when it is not there. NULL: no memory. */
+static uint64_t *dropped_of(verify *self, int32_t rank, int64_t step, const char *name)
+{
+    tap_strbuf key = TAP_STRBUF_INIT;
+    bool added;
+    tap__strbuf_printf(&key, "%d/%lld/%s", rank, (long long)step, name);
+    uint64_t *count = key.failed ? NULL : tap__strmap_add(&self->dropped, key.text, key.len, &added);
+    tap__strbuf_free(&key);
+    return count;
+}
+
+static void note_dropped(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
+{
+    verify *self = user;
+    (void)reason, (void)bytes;
+    uint64_t *known = *name ? dropped_of(self, self->journal_rank, step, name) : NULL;
+    self->failed |= *name && !known;
+    if (known)
+        *known += count;
+}
+
+/* The file of a record is not there; once for each file. A save that the journal has is told by it, with the reason. */
 static tap_status check_gone(verify *self, const tap_record *record)
 {
     bool added;
-    if (!tap__strmap_add(&self->gone, record->file, strlen(record->file), &added))
+    uint64_t *dropped = dropped_of(self, record->rank, record->step, record->name);
+    if (!dropped || !tap__strmap_add(&self->gone, record->file, strlen(record->file), &added))
         return tap_fail_nomem(self->v->err);
-    if (added)
+    if (added && *dropped)
+        --*dropped;
+    else if (added)
         report(self, record, TAP_PROBLEM_MISSING, 1, tap_text("the file that holds its value is not there"));
     return TAP_OK;
 }
@@ -152,10 +180,13 @@ tap_status tap__verify_files(tap_verifier *v)
     verify self = {.v = v, .live = !files->only && tap__run_is_held(files->dir),
                    .lists = files->layout && files->layout->one_file_per_value};
     v->total = files->source.info.bytes;
-    tap_status status = check_list(&self, files);
+    tap_status status = tap__journal_read_beside(v->run->dir, note_dropped, &self, &self.journal_rank, v->err);
+    if (status == TAP_OK)
+        status = self.failed ? tap_fail_nomem(v->err) : check_list(&self, files);
     if (status == TAP_OK)
         status = check_rows(&self);
     tap__strmap_free(&self.gone);
+    tap__strmap_free(&self.dropped);
     v->rank = 0;
     return status == TAP_OK ? tap__journal_read_beside(v->run->dir, on_journal, v, &v->rank, v->err) : status;
 }
