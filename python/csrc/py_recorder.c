@@ -199,9 +199,8 @@ static int check_call(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
     PyObject *values[K_COUNT];
     if (parse(args, nargs, kwnames, values) < 0)
         return -1;
-    tap_save_info info;
+    tap_save_info info = TAP_SAVE_INFO();
     save_texts texts;
-    memset(&info, 0, sizeof info);
     memset(&texts, 0, sizeof texts);
     int failed = fill_info(values, &info, &texts);
     free_texts(&texts);

@@ -236,4 +236,4 @@ def test_in_the_calls_of_other_tools(tmp_path: Path) -> None:
     assert out[0] == "came to the end"
     assert len({tuple(line.split()) for line in out[1:3]} & {("10", "10"), ("14", "14")}) == 2
     # msprobe shows an object by its repr, as its own does
-    assert eval(out[3]) == ["endless range", "function", "generator", "module", "no array", "no keys", "object"]
+    assert eval(out[3]) == ["endless range", "function", "generator", "module", "no array", "object"]

@@ -12,6 +12,33 @@ import torch
 from tap_helpers import MODES, compiled, keys, rows
 
 
+class Two(torch.Tensor):
+    """A subclass as torchao's are: two tensors behind one that has no memory."""
+
+    @staticmethod
+    def __new__(cls, left: torch.Tensor, right: torch.Tensor) -> Two:
+        made: Two = torch.Tensor._make_wrapper_subclass(cls, left.shape, dtype=left.dtype)
+        return made
+
+    def __init__(self, left: torch.Tensor, right: torch.Tensor) -> None:
+        self.left, self.right = left, right
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["left", "right"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], meta: None, size: Any, stride: Any) -> Two:
+        return Two(inner["left"], inner["right"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.utils._pytree import tree_map_only
+
+        left = func(*tree_map_only(Two, lambda x: x.left, args), **(kwargs or {}))
+        right = func(*tree_map_only(Two, lambda x: x.right, args), **(kwargs or {}))
+        return Two(left, right) if isinstance(left, torch.Tensor) else left
+
+
 def saved(path: Path, value: Any) -> list[tuple[Any, Any]]:
     with tap.record(path):
         tap.save(value, "x")
@@ -74,6 +101,28 @@ class TestSorts:
         q = torch.quantize_per_tensor(dense, 0.5, 3, torch.qint8)
         parts = dict((key[1], value) for key, value in saved(tmp_path / "q", q))
         assert torch.equal((parts["x.values"].float() - parts["x.zero_point"]) * parts["x.scale"], dense)
+
+    def test_tensors_of_several(self, tmp_path: Path) -> None:
+        a, b = torch.arange(2.0), torch.arange(3.0)
+        values = {
+            "two": Two(a, a + 1),
+            "inside": Two(Two(a, a + 2), a + 1),
+            "jagged": torch.nested.nested_tensor([a, b], layout=torch.jagged),
+            "strided": torch.nested.nested_tensor([a, b]),
+            "masked": torch.masked.masked_tensor(b, b > 1),
+        }
+        with tap.record(tmp_path / "run"):
+            for name, value in values.items():
+                tap.save(value, name)
+        assert tap.verify(tmp_path / "run").ok
+        parts = {key[1]: value.tolist() for key, value in rows(tmp_path / "run")}
+        assert parts == {
+            "two.left": [0, 1], "two.right": [1, 2],
+            "inside.left.left": [0, 1], "inside.left.right": [2, 3], "inside.right": [1, 2],
+            "jagged.values": [0, 1, 0, 1, 2], "jagged.offsets": [0, 2, 5],
+            "strided.0": [0, 1], "strided.1": [0, 1, 2],
+            "masked.data": [0, 1, 2], "masked.mask": [False, False, True],
+        }  # fmt: skip
 
     def test_meta_and_fake_have_a_shape(self, tmp_path: Path) -> None:
         from torch._subclasses import FakeTensorMode

@@ -169,3 +169,43 @@ class TestOptions:
                 tap.step()
         assert not (tmp_path / "run").exists()
         assert [key[0] for key in keys(tmp_path / "other")] == [1, 3, 4]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_each_gradient_once_with_checkpointing(tmp_path: Path, reentrant: bool) -> None:
+    """The forward that activation checkpointing runs again must not hook again what came into it."""
+    from torch.utils.checkpoint import checkpoint
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    x = torch.randn(4, 3)
+    found = []
+    for number, run in enumerate([model, lambda y: checkpoint(model, y, use_reentrant=reentrant)]):
+        y = (x * 2).requires_grad_()
+        with tap.record(tmp_path / str(number)), tap.watch(model, "*"):
+            run(y).sum().backward()
+        assert tap.verify(tmp_path / str(number)).ok
+        with tap.open(tmp_path / str(number)) as recording:
+            grads = [(r.full_name, r.call, r.torch()) for r in recording.query(kind="grad")]
+        keys = [(name, call) for name, call, _ in grads]
+        assert len(keys) == len(set(keys)), keys
+        found.append({(name, call): value for name, call, value in grads})
+    plain, again = found
+    assert ("0.input", 0) in plain
+    assert {"0.input", "Sequential.input"} <= {name for name, _ in again}
+    for key in plain.keys() & again.keys():
+        assert torch.equal(plain[key], again[key]), key
+
+
+def test_a_module_may_return_anything(tmp_path: Path) -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (i for i in range(3)) if x is None else object()
+
+    model = Odd()
+    with tap.record(tmp_path / "run"), tap.watch(model):
+        assert list(model(None)) == [0, 1, 2]
+        assert type(model(1)) is object
+    first, second = tap.verify(tmp_path / "run").problems
+    assert (first.name, second.name) == ("Odd.output", "Odd.output")
+    assert "a generator" in first.reason
+    assert "a object" in second.reason

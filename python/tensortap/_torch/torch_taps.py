@@ -70,15 +70,35 @@ def _keep_leaf_hook(tensor: Any, hook: _Gradient) -> None:
         waiting.popleft().handle.remove()
 
 
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, torch.Tensor)
+
+
 def _has_grad(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and x.requires_grad
+
+
+_MOST_AWAITED = 1 << 14
+_awaited: dict[tuple[int, str, int, int, int], None] = {}  # leaves whose forward has a hook already; the oldest go first
+
+
+def _is_awaited(key: tuple[int, str, int, int, int], again: bool) -> bool:
+    """Activation checkpointing runs a forward twice, and what goes into it has its hook from the first time."""
+    if again:
+        return key in _awaited
+    _awaited[key] = None
+    if len(_awaited) > _MOST_AWAITED:
+        del _awaited[next(iter(_awaited))]
+    return False
 
 
 def save_gradients(recorder: Any, value: Any, name: str, step: int, call: int, announce: bool) -> None:
     """Announce and hook the gradients of what was just saved; never raises."""
     try:
-        for tensor, place in [(value, here)] if type(value) is torch.Tensor else leaves(value, _has_grad):
-            if tensor.requires_grad:
+        found = [(value, here)] if type(value) is torch.Tensor else leaves(value, _is_tensor)
+        for number, (tensor, place) in enumerate(found):
+            key = (id(recorder), name, step, call, number)
+            if tensor.requires_grad and not _is_awaited(key, not announce):
                 _hook(recorder, tensor, place, name, step, call, announce)
     except Exception as error:
         say_once(f"the gradient of {name} cannot be recorded: {error}")

@@ -53,7 +53,7 @@ def _reading(x: Any) -> Iterator[None]:
         return
     why = _core.torch_capturing(x.device.index or 0)
     if why is not None:
-        raise RuntimeError(why)
+        raise Unreadable(why)
     before = _core.capture_mode(_RELAXED)
     try:
         yield

@@ -3,6 +3,8 @@
 #include "base/status.h"
 #include "record/capture/job.h"
 
+#include <stdio.h>
+
 /* A piece of a large tensor: enough for the disk, little enough that several fit the ring. */
 #define PIECE_BYTES (4u << 20)
 
@@ -32,6 +34,25 @@ void tap__job_finish(tap_job *job)
     wake_when_due(&job->session->ring);
 }
 
+/* The first of a recorder: its name and place are told when recording freezes. */
+static __attribute__((noinline)) void note_bad(const tap_job *job, const tap_stats *stats)
+{
+    tap_recorder *rec = job->rec;
+    const tap_save_info *info = job->leaf.info;
+    char path[100] = "", place[300] = "";
+    if (atomic_exchange(&rec->bad_seen, true))
+        return;
+    if (job->leaf.path_len)
+        tap__path_show(job->leaf.path, job->leaf.path_len, path, sizeof path);
+    if (info && info->source)
+        snprintf(place, sizeof place, " (%.200s:%d)", info->source, info->line);
+    pthread_mutex_lock(&rec->error_lock);
+    snprintf(rec->first_bad, sizeof rec->first_bad, "%.200s%s%s%s, %llu NaN, %llu Inf, step %lld", job->site->name,
+             path[0] ? "." : "", path, place, (unsigned long long)stats->nan,
+             (unsigned long long)(stats->pos_inf + stats->neg_inf), (long long)job->leaf.step);
+    pthread_mutex_unlock(&rec->error_lock);
+}
+
 static void put_findings(tap_job *job, tap_entry *entry, const tap_findings *found)
 {
     unsigned what = found->what;
@@ -53,8 +74,9 @@ static void put_findings(tap_job *job, tap_entry *entry, const tap_findings *fou
     entry->max = stats->max;
     entry->mean = stats->mean;
     entry->norm = stats->norm;
-    if (stats->nan | stats->pos_inf | stats->neg_inf)
-        atomic_store_explicit(&job->rec->bad_seen, true, memory_order_relaxed);
+    if ((stats->nan | stats->pos_inf | stats->neg_inf) &&
+        !atomic_load_explicit(&job->rec->bad_seen, memory_order_relaxed))
+        note_bad(job, stats);
 }
 
 static tap_status commit_whole(tap_job *job, const tap_findings *found)

@@ -665,6 +665,16 @@ static tap_status no_next_step(tap_recorder *rec)
 }
 
 /* Ends the step that is and begins the next one, or `step`. */
+static void tell_frozen(tap_recorder *rec, int64_t last)
+{
+    char what[sizeof rec->first_bad];
+    pthread_mutex_lock(&rec->error_lock);
+    memcpy(what, rec->first_bad, sizeof what);
+    pthread_mutex_unlock(&rec->error_lock);
+    tap__log(TAP_LOG_WARNING, "%s: NaN or infinity in %s; recording is frozen after step %lld, see: tensortap nan %s",
+             rec->options.dir, what, (long long)last, rec->options.dir);
+}
+
 static tap_status change_step(tap_recorder *rec, tap_session *session, bool next, int64_t step)
 {
     int64_t ended = atomic_load(&rec->step), not_frozen = INT64_MAX;
@@ -678,8 +688,7 @@ static tap_status change_step(tap_recorder *rec, tap_session *session, bool next
             return no_next_step(rec);
     if (rec->options.freeze_on_nan && atomic_load(&rec->bad_seen) &&
         atomic_compare_exchange_strong(&rec->frozen_after, &not_frozen, ended))
-        tap__log(TAP_LOG_WARNING, "%s: a NaN or infinity was seen before step %lld; recording is frozen",
-                 rec->options.dir, (long long)(next ? ended + 1 : step));
+        tell_frozen(rec, ended);
     set_active(rec);
     return status;
 }

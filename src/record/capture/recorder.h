@@ -55,6 +55,7 @@ struct tap_recorder {
     pthread_mutex_t step_lock;     /* a step ends in the ring and here before the next one does */
     pthread_mutex_t error_lock;
     tap_error error;
+    char first_bad[700];           /* with bad_seen: which tensor it was, where and when */
     uint32_t told;                 /* TOLD_* bits: what was said once */
     tap_recorder *next;            /* in the list of open recorders */
 };

@@ -277,9 +277,19 @@ static void only_the_last_steps(void **state)
     scratch_drop(dir);
 }
 
+static char frozen_text[1000];
+
+static void hear_frozen(void *user, tap_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    if (strstr(message, "frozen"))
+        snprintf(frozen_text, sizeof frozen_text, "%s", message);
+}
+
 static void freezes_on_nan(void **state)
 {
     (void)state;
+    tap_log_set(hear_frozen, NULL);
     char *dir = scratch_make();
     tap_options options = options_for(dir, "thread");
     options.freeze_on_nan = true;
@@ -289,11 +299,14 @@ static void freezes_on_nan(void **state)
     tap_tensor tensor = {bad, TAP_F32, 1, shape, NULL};
     for (int step = 0; step < 5; step++) {
         bad[1] = step == 2 ? (float)(0.0 / *(volatile double *)&(double){0}) : 0;
-        tap_save(rec, "x", &tensor, NULL);
+        tap_save(rec, "x", &tensor, &(tap_save_info)TAP_SAVE_INFO(.source = "train.py", .line = 26));
         save_floats(rec, "after", 1, 0);
         tap_step(rec);
     }
     must_close(rec);
+    tap_log_set(NULL, NULL);
+    assert_non_null(strstr(frozen_text, "NaN or infinity in x (train.py:26), 1 NaN, 0 Inf, step 2; recording is frozen after "
+                                        "step 2"));
     expect_list(dir, "after",
                 "after@0.0 forward float32[1] 0\nafter@1.0 forward float32[1] 0\nafter@2.0 forward float32[1] 0\n");
     scratch_drop(dir);
