@@ -247,3 +247,41 @@ d.save(torch.arange(3, dtype=torch.int8), 'small')
         leaf = found[f"{name}.0.debug"]
         assert list(leaf)[:5] == ["type", "dtype", "shape", "md5", "requires_grad"] and "Max" not in leaf
         assert leaf["md5"] == xor(value.numpy().tobytes()), name
+
+
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_debug_json_is_whole_when_a_call_returns(tmp_path: pathlib.Path, script: RunScript, backend: str | None) -> None:
+    """After each backward, step and stop."""
+    done = script(DEBUG + f"backend = {backend!r}\n" + """
+import glob
+def have(step, kind):
+    files = glob.glob(f"dp/step{step}/*/debug.json")
+    data = json.load(open(files[0]))["data"] if files else {}
+    return sorted(name for name, found in data.items() if kind in name and found is not None)
+def f(x):
+    for n in range(20):
+        x = x * 2
+        d.save(x, f"v{n}")
+    return x.sum()
+g = torch.compile(f, backend=backend, fullgraph=True) if backend else f
+for step in range(2):
+    for part in range(2):
+        loss = g(torch.ones(2, requires_grad=True))
+        loss.backward()
+        print(step, part, len(have(step, "_grad")))
+    d.save(torch.ones(1), "last")
+    d.step()
+    print(step, "step", len(have(step, "last")))
+d.save(torch.ones(1), "end")
+d.stop()
+print("stop", len(have(2, "end")))
+try:
+    x = torch.ones(1, requires_grad=True); y = x * 2; z = y * 3
+    d.save(z, "z"); y.register_hook(lambda g: 1 / 0); z.sum().backward()
+except ZeroDivisionError:
+    pass
+x = torch.ones(1, requires_grad=True); y = x * 2; d.save(y, "after"); y.sum().backward()
+print("after", len(have(2, "after_grad")))
+""")
+    expected = ["0 0 20", "0 1 40", "0 step 1", "1 0 20", "1 1 40", "1 step 1", "stop 1", "after 1"]
+    assert done.stdout.splitlines() == expected, done.stderr[-2000:]

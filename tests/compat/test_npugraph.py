@@ -137,3 +137,17 @@ for n in range(3):
         assert y.tolist() == [2.0 * n] * (n + 3 if dynamic else 3) and not y.requires_grad
         assert torch.equal(torch.load(tmp_path / f"l_device_0{end}.bin")[0], y * 3)
     assert torch.equal(torch.load(tmp_path / "o_device_0.pt"), y * 3)
+
+
+@pytest.mark.parametrize("function", ["manual_seed", "manual_seed_all"])
+def test_seeds_seed(script: RunScript, function: str) -> None:
+    """On a machine without a GPU the CPU's generator stands in."""
+    done = script(f"""
+import torch, torch_npu
+found = []
+for seed in (3, 3, 4):
+    torch.npu.{function}(seed)
+    found.append(torch.rand(4, device="npu").tolist())
+print(found[0] == found[1], found[0] == found[2])
+""")
+    assert done.stdout.splitlines()[-1] == "True False"

@@ -66,3 +66,13 @@ def test_save_convert(tmp_path: pathlib.Path, script: RunScript) -> None:
     (tmp_path / "print").write_bytes(field(1, field(1, b"_TS_SAVE_NAME:add")) + field(1, tensor))
     script(HEAD + "ts.widget.save_convert('print', 'out')")
     assert names(tmp_path) == ["out/add_float32_0.npy"] and np.load(tmp_path / "out/add_float32_0.npy").tolist() == [1, 2]
+
+
+def test_no_name_is_a_file_here(tmp_path: pathlib.Path, script: RunScript) -> None:
+    """Not one beside this directory, under its name."""
+    before = sorted(tmp_path.parent.iterdir())
+    script(HEAD + """
+ts.save("", torch.ones(1)); ts.save("", [torch.ones(1)], suffix="s"); ts.save("./x", torch.ones(1))
+""")
+    assert names(tmp_path) == ["0_.npy", "1_.0_s.npy", "2_x.npy"]
+    assert [path for path in sorted(tmp_path.parent.iterdir()) if path not in before and path.suffix == ".npy"] == []

@@ -58,7 +58,10 @@ def recorder_for(directory: str, layout: str, device: int, **more: Any) -> recor
 
 
 def write(file: str, layout: str, device: int, value: Any, **more: Any) -> None:
-    """Write a value to the file that a path stands for. A disk that fails is said once, never raised."""
+    """Write a value to the file that a path stands for; "" is one without a name in this directory.
+
+    A disk that fails is said once, never raised.
+    """
     directory, name = os.path.split(os.path.abspath(file)) if file else (os.getcwd(), "")
     try:
         recorder_for(directory, layout, device).save(value, name, **more)

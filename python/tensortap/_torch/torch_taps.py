@@ -79,7 +79,7 @@ def _has_grad(x: Any) -> bool:
 
 
 _MOST_AWAITED = 1 << 14
-_awaited: dict[tuple[int, str, int, int, int], None] = {}  # leaves whose forward has a hook already; the oldest go first
+_awaited: dict[tuple[int, str, int, int, int], None] = {}  # leaves that have a hook already; the oldest go first
 
 
 def _is_awaited(key: tuple[int, str, int, int, int], again: bool) -> bool:

@@ -73,6 +73,16 @@ def put(recorder: recording.Recorder, value: Any, name: str, step: int, call: in
         directories.say_once("msprobe", f"{name} was not saved: {error.args[0] if error.args else error}")
 
 
+def written(recorders: list[recording.Recorder]) -> None:
+    """Return when the files have everything saved before; a disk that fails is said once."""
+    for recorder in recorders:
+        try:
+            if not recorder.closed:
+                recorder.flush()
+        except OSError as error:
+            directories.say_once("written", f"debug.json may not be whole: {error.args[0] if error.args else error}")
+
+
 def put_shape(recorder: recording.Recorder, shape: Shape, name: str, step: int, call: int, **more: Any) -> None:
     """Save a value that was walked."""
     if shape.cut:
@@ -232,6 +242,7 @@ class Debugger:
             self._pause()
             self._go_to(self._loop + 1)
             self._reload()
+            written(list(self._recorders.values()))
 
     def _go_to(self, loop: int) -> None:
         self._loop = loop
@@ -277,6 +288,7 @@ class Debugger:
             self = cls._get()
             self._pause()
             self._reload()
+            written(list(self._recorders.values()))
 
     def _watch(self, model: Any) -> None:
         """Start to watch the modules of a model."""

@@ -92,13 +92,19 @@ def empty_cache() -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the device's generator."""
-    torch.cuda.manual_seed(seed)
+    """Seed the device's generator: the CPU's where that stands in."""
+    if _has_cuda():
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the generators of all devices."""
-    torch.cuda.manual_seed_all(seed)
+    if _has_cuda():
+        torch.cuda.manual_seed_all(seed)
+    else:
+        torch.default_generator.manual_seed(int(seed))
 
 
 class device:

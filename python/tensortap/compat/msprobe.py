@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from typing import Any
 
 import torch
 
 from .._record import directories, recording
 from .._torch import torch_taps
-from ._msprobe import GONE, SLOT, Debugger, Hook, lock, put
+from ._msprobe import GONE, SLOT, Debugger, Hook, lock, put, written
 from ._msprobe import seed as seed_python
 from ._msprobe_config import FileCheckException, MsprobeException
 from ._msprobe_modules import Modules
@@ -26,6 +27,24 @@ def _rank() -> int | None:
     if distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     return None
+
+
+_ending = threading.local()  # task: the backward pass this thread works for; recorders: that have gradients of it
+
+
+def _after_backward(recorder: recording.Recorder) -> None:
+    """debug.json has all gradients of a backward pass when it returns: one rewrite a pass."""
+    task = torch._C._current_graph_task_id()
+    if task == getattr(_ending, "task", -1):
+        if recorder not in _ending.recorders:
+            _ending.recorders.append(recorder)
+        return
+    recorders = [recorder]
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: written(recorders))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return  # no backward pass calls
+    _ending.task, _ending.recorders = task, recorders
 
 
 class PrecisionDebugger(Debugger):
@@ -49,8 +68,13 @@ class PrecisionDebugger(Debugger):
     @staticmethod
     def hook(tensor: torch.Tensor, hook: Hook) -> None:
         """Have the hook called with the gradient of a tensor."""
+
+        def came(grad: torch.Tensor) -> None:
+            hook(grad)
+            _after_backward(hook.recorder)
+
         hook.leaf = tensor.is_leaf
-        hook.handle = tensor.register_hook(hook)
+        hook.handle = tensor.register_hook(came)
 
     def _watch(self, model: Any) -> None:
         if self._modules is None:
@@ -243,6 +267,7 @@ def compiled_grad(grad: torch.Tensor, token: torch.Tensor, name: str, path: str)
                 del _awaited[number]
         if recorder is not None and not recorder.closed:
             put(recorder, grad.detach(), name, step, call, kind="grad", path=path or None)
+            _after_backward(recorder)
 
 
 # -------------------------------------------------------------------------------------------------------------- seeds

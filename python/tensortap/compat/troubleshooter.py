@@ -40,7 +40,7 @@ def put(x: Any, file: str, suffix: str, mode: str, path: tuple[str, ...] = ()) -
         x = x.detach()
     where = "\x1f".join("k" + key for key in path) or None
     more = {"call": _core.next_file_id(), "suffix": suffix or None, "path": where}
-    directories.write(file or "./", "troubleshooter", 0, x, **more)
+    directories.write(file, "troubleshooter", 0, x, **more)
 
 
 def _show(x: Any, text: str) -> None:
