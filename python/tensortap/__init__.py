@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from ._core import Error, messages, save, step
 from ._core import version as __version__
 from ._record.comparing import Comparison, Match, compare
-from ._record.onimport import when_imported as _when_imported
+from ._record.frameworks import when_imported as _when_imported
 from ._record.reading import Mapping, Problem, Record, Run, Stats, Verified, open, verify
 from ._record.recording import Counts, Recorder, close, current, declare, flush, record, recording, set_step
 from ._record.taps import print, save_grad

@@ -20,8 +20,8 @@ def test_example(example: str, tmp_path: Path) -> None:
 
 
 def test_docstrings() -> None:
-    from tensortap._record import onimport, taps
+    from tensortap._record import frameworks, taps
     from tensortap._torch import watch
 
-    for module in (onimport, taps, watch):
+    for module in (frameworks, taps, watch):
         assert doctest.testmod(module).failed == 0

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from .._record.onimport import when_imported
+from .._record.frameworks import when_imported
 
 # what stands in: the module whose names it gets; "" for a package that only holds others
 _STANDS_IN = {
