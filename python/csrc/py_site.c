@@ -5,6 +5,7 @@
  *     tree   = "T" | "G" | "I" | "-"                          the next tensor, one whose gradient is awaited, one that
  *                                                             holds an int; a place left out
  *            | "n" | "b" digit | "i" number ";" | "f" number ";" | "c" number "," number ";" | "s" text ";"
+ *            | "x" text ";"                                    a leaf that cannot be recorded, and why
  *            | ("l" | "t") count ";" *tree | "d" count ";" *(text ";" tree) | "@" type name ";" tree             */
 #include "py_site.h"
 
@@ -133,6 +134,10 @@ static bool read_tree(parser *p, size_t node, int depth)
         value->type = TAP_VALUE_STR;
         value->bytes = read_text(p);
         value->len = strlen(value->bytes);
+        return true;
+    case 'x':
+        value->type = TAP_VALUE_LOST;
+        value->bytes = read_text(p);
         return true;
     case 'l': return read_items(p, node, TAP_VALUE_LIST, depth);
     case 't': return read_items(p, node, TAP_VALUE_TUPLE, depth);

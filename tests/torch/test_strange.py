@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -111,6 +112,43 @@ def test_in_a_compiled_graph(tmp_path: Path, backend: str) -> None:
     for name, make in TENSORS.items():
         if name != "conjugate":  # torch computes its values before it calls our operator, wherever they lie
             check(tmp_path / name, in_a_graph(backend), make())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_made_in_a_compiled_graph(tmp_path: Path, backend: str) -> None:
+    """What no tensor is: objects, numbers, arrays, tensors of several."""
+
+    def f(x: torch.Tensor, given: Any) -> torch.Tensor:
+        tap.save(given, "x")
+        tap.save(1 << 70, "large")
+        tap.save({"huge": 10**5000, "fine": x}, "y")
+        return x + 1
+
+    x = torch.arange(2.0)
+    values = {
+        "array": numpy.arange(3.0),
+        "masked": torch.masked.masked_tensor(x, x > 0),
+        "jagged": torch.nested.nested_tensor([x, x], layout=torch.jagged),
+        "object": object(),
+    }
+    shown = {}
+    for name, value in values.items():
+        torch._dynamo.reset()
+        with tap.record(tmp_path / name):
+            compiled(f, backend)(x, value)
+        problems = [(p.name, p.path) for p in tap.verify(tmp_path / name).problems]
+        assert problems == ([("x", "")] if name == "object" else []) + [("y", "huge")]
+        found = {key[1]: value for key, value in rows(tmp_path / name)}
+        assert found.pop("large") == 1 << 70
+        assert found.pop("y.fine").tolist() == [0, 1]
+        shown |= {f"{name} {key}": value.tolist() for key, value in found.items()}
+    assert shown == {
+        "array x": [0, 1, 2],
+        "masked x.data": [0, 1],
+        "masked x.mask": [False, True],
+        "jagged x.values": [0, 1, 0, 1],
+        "jagged x.offsets": [0, 2, 4],
+    }
 
 
 def test_the_rest_of_a_value_is_kept(tmp_path: Path) -> None:
@@ -235,5 +273,6 @@ def test_in_the_calls_of_other_tools(tmp_path: Path) -> None:
     out = python(COMPAT, str(tmp_path), str(Path(__file__).parent)).splitlines()
     assert out[0] == "came to the end"
     assert len({tuple(line.split()) for line in out[1:3]} & {("10", "10"), ("14", "14")}) == 2
-    # msprobe shows an object by its repr, as its own does
-    assert eval(out[3]) == ["endless range", "function", "generator", "module", "no array", "object"]
+    # msprobe shows an object by its repr, as its own does, and a void by its bytes
+    shown = ["endless range", "function", "generator", "module", "no array", "object", "void scalar"]
+    assert json.loads(out[3].replace("'", '"')) == shown

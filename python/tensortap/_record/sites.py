@@ -29,6 +29,30 @@ def clean(value: str) -> str:
 clean._dynamo_marked_constant = True  # type: ignore[attr-defined]  # Dynamo runs it rather than trace it
 
 
+def number(value: int) -> str:
+    """The tree of an int that 64 bits do not hold.
+
+    >>> number(1 << 70)
+    '@int;s1180591620717411303424;'
+    """
+    try:
+        return "@int;s" + str(value) + ";"
+    except ValueError as error:  # Python does not print more than some thousand digits
+        return lost(f"ValueError: {error}")
+
+
+number._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def lost(reason: str) -> str:
+    """The tree of a leaf that cannot be recorded.
+
+    >>> lost("it has no numbers")
+    'xit has no numbers;'
+    """
+    return "x" + text(reason) + ";"
+
+
 def constant(value: Any, name: str) -> str:
     """The tree of a leaf that is no tensor; ``name`` is its type's.
 

@@ -36,6 +36,11 @@ _FIELDS = (
     "graph_id",
 )
 
+try:
+    from numpy import ndarray as _ARRAY
+except ImportError:
+    _ARRAY = type("ndarray", (), {})  # type: ignore[misc,assignment]
+
 # torch before 2.10 refuses a hook on a value inside a graph
 _HOOKS_ARE_TRACED = tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 10)
 
@@ -171,13 +176,21 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
 
     ``only``: the place of that tensor, everything else left out.
     """
-    if isinstance(value, torch.Tensor) or type(value).__name__ == "ndarray":
+    if isinstance(value, torch.Tensor) or type(value) is _ARRAY:
         if not isinstance(value, torch.Tensor):
             value = torch.as_tensor(value)
+        if value.is_nested:
+            parts = {"values": value.values(), "offsets": value.offsets()}
+            return "@torch.nested;" + _encode_dict(parts, tensors, grad, only)
+        if type(value).__name__ == "MaskedTensor":
+            parts = {"data": value._masked_data, "mask": value._masked_mask}
+            return "@torch.masked.MaskedTensor;" + _encode_dict(parts, tensors, grad, only)
         tensors.append(value)
         if only >= 0:
             return "T" if len(tensors) - 1 == only else "-"
         return "G" if grad and value.requires_grad else "T"
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        return sites.number(value) if only < 0 else "-"
     if isinstance(value, int) and not isinstance(value, bool):
         tensors.append(torch.scalar_tensor(value, dtype=torch.int64) if only < 0 else value)
         return "I" if only < 0 else "-"
@@ -189,7 +202,7 @@ def _encode(value: Any, tensors: list[Any], grad: bool, only: int = -1) -> str:
         return ("l" if isinstance(value, list) else "t") + str(len(items)) + ";" + "".join(items)
     if isinstance(value, dict):
         return _encode_dict(value, tensors, grad, only)
-    if hasattr(value, "__dataclass_fields__"):
+    if hasattr(type(value), "__dataclass_fields__"):
         fields = {k: getattr(value, k) for k in value.__dataclass_fields__}
         return "@" + name + ";" + _encode_dict(fields, tensors, grad, only)
     return "-" if only >= 0 else sites.constant(value, name)
@@ -232,10 +245,13 @@ def save_traced(
     bits = (sites.KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
     tensors: list[Any] = []
     tree = _encode(value, tensors, grad and not exporting)
+    if tree[0] == "s" and not isinstance(value, str):
+        what = type(value).__module__ + "." + type(value).__qualname__
+        tree = sites.lost("a " + what + " is nothing that can be recorded")
     placed = site + _placements(tensors)
     given = [_local(x) for x in tensors]
     if tree == "T":
-        torch.ops.tensortap.tap(given[0], placed, bits | (1 if value.requires_grad else 0))
+        torch.ops.tensortap.tap(given[0], placed, bits | (1 if tensors[0].requires_grad else 0))
         return None
     if tree == "G":
         ticket = torch.ops.tensortap.tap_ticket(given, placed, bits | 1)
@@ -373,7 +389,7 @@ def _plain(text: str) -> str:
     return text.replace("%3B", ";").replace("%25", "%")
 
 
-_WORDS: dict[str, Callable[[str], Any]] = {"i": int, "f": float, "c": _complex, "s": _plain}
+_WORDS: dict[str, Callable[[str], Any]] = {"i": int, "f": float, "c": _complex, "s": _plain, "x": _plain}
 
 
 def ask(site: str, tensors: list[Any]) -> bool:
