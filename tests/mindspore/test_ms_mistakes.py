@@ -64,6 +64,19 @@ def test_leaf(mode: str) -> None:
     assert files() == []
 
 
+def test_none_is_left_out(mode: str) -> None:
+    """As an optional output of a Cell is."""
+
+    def f(x: Any) -> Any:
+        tap.save("d", "n", {"a": None, "b": x, "c": [None, x]})
+        tap.save("d", "none", {"a": None})
+        return x
+
+    (f if mode == "pynative" else ms.jit(f))(X)
+    tensortap.flush()
+    assert [name.rpartition("/")[2] for name in files()] == ["n.b_float32_0.npy", "n.c.1_float32_0.npy"]
+
+
 def test_nothing_to_save(mode: str) -> None:
     refused(mode, no_data, TypeError, 'save(x, "name"), or save("./dump_dir", "name", x)', 'tap.save("d", "n")')
 

@@ -212,7 +212,7 @@ def _leaves(value: Any, head: Any, path: Any, ticket: Any, strict: Any) -> Any:
         for key in value.keys():
             ticket = _leaves(value[key], head, _below(path, "k" + str(key)), ticket, strict)
         return ticket
-    if strict == 2 and value is None:
+    if strict and value is None:
         return ticket
     if strict or not (value is None or isinstance(value, (bool, int, float, str))):
         _refuse("leaf", head, path)
@@ -263,7 +263,7 @@ def _check_leaves(value: Any, head: Any, path: Any) -> None:
     elif isinstance(value, dict):
         for key in value.keys():
             _check_leaves(value[key], head, _below(path, "k" + str(key)))
-    elif not isinstance(value, Tensor):
+    elif value is not None and not isinstance(value, Tensor):
         _refuse("leaf", head, path)
 
 

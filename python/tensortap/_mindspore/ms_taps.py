@@ -253,14 +253,14 @@ def save_to_directory(save_dir: Any = None, name: Any = None, data: Any = None, 
 
 
 def _check_leaves(value: Any, name: str, path: str = "") -> None:
-    """Only tensors, in lists, tuples and dicts."""
+    """Only tensors, in lists, tuples and dicts; a None in those is left out."""
     if isinstance(value, dict):
         for key, item in value.items():
             _check_leaves(item, name, f"{path}.{key}")
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _check_leaves(item, name, f"{path}.{index}")
-    elif not _is_tensor(value):
+    elif not _is_tensor(value) and not (value is None and path):
         raise TypeError(f"{name}{path} is a {type(value).__name__}; give a Tensor, or a list, tuple or dict of them")
 
 
