@@ -116,7 +116,7 @@ def _simplify_array(x: Any) -> Simple | None:
     a = np.asarray(x)
     if type(a) is not type(x):
         return _simple(a, None if isinstance(x, np.generic) else qualified(type(x)))
-    if a.dtype.type.__module__ != "numpy" and a.dtype.name in _dtypes():
+    if not _is_numpys(a.dtype) and a.dtype.name in _dtypes():
         return np.require(a, requirements=["C", "A"]).reshape(a.shape), a.dtype.name, None, False, None, None
     kind = a.dtype.kind
     if kind in "OUST" or a.dtype.names is not None:
@@ -127,13 +127,17 @@ def _simplify_array(x: Any) -> Simple | None:
         return _simple(a.astype(np.float64), f"numpy.{a.dtype}")
     if kind == "c" and a.dtype.itemsize > 16:
         return _simple(a.astype(np.complex128), f"numpy.{a.dtype}")
-    if kind in "biufcmM" and a.dtype.type.__module__ == "numpy":
+    if kind in "biufcmM" and _is_numpys(a.dtype):
         native = a.astype(a.dtype.newbyteorder("="))
         return _simple(np.require(native, requirements=["C", "A"]).reshape(a.shape))
-    if a.dtype.type.__module__ != "numpy":  # of an extension package, and none of ours
+    if not _is_numpys(a.dtype):  # of an extension package, and none of ours
         wide = np.complex64 if "complex" in a.dtype.name else np.float32
         return _simple(a.astype(wide), f"numpy.{a.dtype.name}")
     return None
+
+
+def _is_numpys(dtype: Any) -> bool:
+    return getattr(dtype.type, "__module__", "") == "numpy"  # MindSpore's bfloat16 has none
 
 
 def _dtypes() -> dict[str, int]:
