@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensortap as tap
 import torch
-from tensortap.__main__ import path as command_path
+from tensortap._record.command import path as command_path
 from torch import Tensor, nn
 
 STEPS = 5

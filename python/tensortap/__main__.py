@@ -1,20 +1,5 @@
-"""The command ``tensortap`` lies beside the library; the console script and ``python -m tensortap`` become it."""
+"""``python -m tensortap`` is the command ``tensortap``."""
 
-import os
-import sys
+from ._record.command import main
 
-from . import _core
-
-
-def path() -> str:
-    """Where the command is."""
-    return os.path.join(os.path.dirname(os.path.abspath(_core.__file__)), "_bin", "tensortap")
-
-
-def main() -> None:
-    """Run the command with this process's arguments; does not return."""
-    os.execv(path(), ["tensortap", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    main()
+main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensortap as tap
-from tensortap.__main__ import path as command_path
+from tensortap._record.command import path as command_path
 
 FACTOR = 4
 ROUNDOFF = {"float16": 2**-11, "float32": 2**-24, "float64": 2**-53}

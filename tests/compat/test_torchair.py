@@ -12,7 +12,7 @@ import pytest
 import torch
 from clean_environment import environment
 
-from tensortap.__main__ import path as command_path
+from tensortap._record import command
 from tensortap.compat import torchair
 from tensortap.compat.torchair import _converter, ge
 from tensortap.compat.torchair._convert import ConversionError
@@ -263,7 +263,7 @@ def test_summary(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert rows["<built-in function getitem>"][1:3] == ["builtin", "已支持"]
     assert tensortap.counters()["runs"] == 0  # skip_compile: torch ran it
     (path,) = tmp_path.glob("summary_*.csv")
-    english = subprocess.run([command_path(), "summary", "--lang", "en", str(path)], capture_output=True, text=True, check=True).stdout
+    english = subprocess.run([command.path(), "summary", "--lang", "en", str(path)], capture_output=True, text=True, check=True).stdout
     assert re.search(r"^aten\.add\.Tensor +aten +supported +2$", english, re.M)
 
 

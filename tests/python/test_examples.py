@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tensortap as tap
-from tensortap.__main__ import path as command_path
+from tensortap._record.command import path as command_path
 
 ROOT = Path(__file__).resolve().parents[2]
 READMES = ["README.md", "README.zh.md"]

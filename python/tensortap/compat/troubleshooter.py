@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _core
-from ..__main__ import path as command_path
-from .._record import directories
+from .._record import command, directories
 from .._record.frameworks import when_imported
 
 __all__ = ["migrator", "save", "save_convert", "save_grad", "widget"]
@@ -142,7 +141,7 @@ def save_convert(file: str, output_path: str) -> None:
     """Turn a print file of MindSpore into .npy files: ``<output_path>/<name>_<dtype>_<id>.npy``."""
     if not os.path.isfile(file):
         raise ValueError(f"save_convert: there is no file {file}")
-    done = subprocess.run([command_path(), "convert", file, output_path], capture_output=True, text=True)
+    done = subprocess.run([command.path(), "convert", file, output_path], capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"save_convert: {done.stderr.strip() or done.stdout.strip()}")
 
