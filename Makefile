@@ -16,7 +16,7 @@ WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.
 	-not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick test-compare bench bench-torch bench-engine bench-mindspore lint fuzz stress asan tsan coverage aarch64 wheel install clean
+.PHONY: help setup build demo test test-quick test-compare bench bench-torch bench-engine bench-mindspore lint fuzz stress simulate asan tsan coverage aarch64 wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -68,6 +68,9 @@ fuzz: setup ## every fuzz target for FUZZ_SECONDS (300)
 
 stress: setup ## random operations under every fault for STRESS_SECONDS (600); STRESS_SEED=N: those of that seed
 	@tools/stage.sh stress $(STRESS_SECONDS)
+
+simulate: setup ## the machine dies: every state of the disk after workloads of up to three operations (hours)
+	@tools/stage.sh simulate
 
 asan: setup ## the C tests under the address and undefined-behaviour sanitizers
 	@tools/stage.sh ctest asan

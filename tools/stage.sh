@@ -143,6 +143,13 @@ stress() { # SECONDS
     build/dev/stress seconds="$1" ${STRESS_SEED:+seed="$STRESS_SEED"}
 }
 
+# The machine dies at any moment: what the disk may hold then is read back. The C tests look at one workload in many.
+simulate() {
+    configure dev
+    cmake --build --preset dev -j "$jobs" --target simulate
+    build/dev/simulate ${SIMULATE_ARGS:-}
+}
+
 install_test() {
     configure dev
     cmake --build --preset dev -j "$jobs"
@@ -163,6 +170,7 @@ case ${1:-} in
     aarch64) aarch64 ;;
     install) install_test ;;
     stress) stress "$2" ;;
+    simulate) simulate ;;
     bench) for script in bench/record/run.sh bench/record.sh bench/run.sh; do
                [[ -x $script ]] && exec "$script"
            done

@@ -537,8 +537,12 @@ static tap_status delete_ours(const tap_attempt_files *files, bool descriptions,
             status = tap_fail_errno(err, TAP_E_IO, "cannot delete %s/%s/%s", root->path, files->dir, item->d_name);
         }
     }
-    if (stream)
+    if (stream) {
+        /* Names that are used again must be gone for good: an index that came back would be taken for the new attempt's.
+         * Where a directory cannot be synced, nothing else helps either. */
+        fsync(dirfd(stream));
         closedir(stream);
+    }
     return status;
 }
 

@@ -7,9 +7,11 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char SCHEMA[] =
     "CREATE TABLE record(seq INTEGER PRIMARY KEY, name INTEGER NOT NULL, step INTEGER NOT NULL, row BLOB NOT NULL);"
@@ -280,6 +282,12 @@ tap_status tap__index_finish(tap_index *index, tap_error *err)
     tap_newfile file = index->file;
     index->file = (tap_newfile){.fd = -1, .parent = -1};
     index_free(index);
+    /* readers believe an index that is there: after the death of the machine it must be whole, or not there */
+    if (fdatasync(file.fd) != 0) {
+        status = tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", file.path);
+        tap__file_abort(&file);
+        return status;
+    }
     return tap__file_commit(&file, err);
 }
 

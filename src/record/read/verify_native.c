@@ -472,6 +472,11 @@ tap_status tap__verify_native(tap_verifier *verifier)
         tap__native_look(native);
         TAP_TRY(size_of(native, &verifier->total, v.err));
     }
+    if (run->count == 0) { /* whoever opens a recorder makes an attempt */
+        verifier->rank = verifier->attempt = 0;
+        tap__verify_report(verifier, (tap_problem){.kind = TAP_PROBLEM_MISSING, .step = -1, .file = "run.json",
+            .reason = tap_text("no rank's files are there: they are lost, or were deleted")});
+    }
     for (size_t i = 0; i < run->count; i++) {
         v.native = (tap_native *)run->sources[i];
         TAP_TRY(verify_attempt(&v));
