@@ -150,32 +150,21 @@ static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *
     return TAP_OK;
 }
 
-static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *records, tap_error *err)
+/* Without a description there is nothing to end: its segments are read as they are. */
+static tap_status end_if_dead(const tap_attempt_files *files, tap_error *err)
 {
     tap_attempt_info info;
-    char ring[TAP_ATTEMPT_NAME];
-    tap_status status = TAP_OK;
-    if (tap__dir_has(files->root, tap__attempt_name(files, ".ring", ring)))
-        status = drain_ring(files, ring, records, err);
-    else if (tap__attempt_read(files, &info, NULL) == TAP_OK && !info.ended[0] && !tap__attempt_is_live(files, &info))
-        status = end_attempt(files, &info, err);
-    return status;
+    tap_status status = tap__attempt_read(files, &info, err);
+    if (status != TAP_OK)
+        return status == TAP_E_NOMEM ? status : TAP_OK;
+    return info.ended[0] || tap__attempt_is_live(files, &info) ? TAP_OK : end_attempt(files, &info, err);
 }
 
-/* All of them; the first failure is told. */
-static tap_status recover_attempts(const tap_attempt_list *list, uint64_t *records, tap_error *err)
+static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *records, tap_error *err)
 {
-    tap_status first = TAP_OK;
-    for (size_t i = 0; i < list->count; i++) {
-        tap_error own;
-        tap_status status = recover_attempt(&list->items[i], records, &own);
-        if (status != TAP_OK && first == TAP_OK) {
-            first = status;
-            if (err)
-                *err = own;
-        }
-    }
-    return first;
+    char ring[TAP_ATTEMPT_NAME];
+    return tap__dir_has(files->root, tap__attempt_name(files, ".ring", ring)) ? drain_ring(files, ring, records, err)
+                                                                               : end_if_dead(files, err);
 }
 
 tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)

@@ -1,8 +1,7 @@
-/* test_attempt.c - who gets which attempt, what is refused and deleted, and the loss journal. */
+/* test_attempt.c - who gets which attempt, what is refused and what is deleted. */
 #include "record/make_segment.h"
 
 #include "base/clock.h"
-#include "record/ring/journal.h"
 
 #include <pthread.h>
 #include <sys/file.h>
@@ -326,113 +325,13 @@ static void list_is_ordered(void **state)
     tap__attempt_list_free(&list);
 }
 
-/* -------------------------------------------------------------------------------------------------------- journal */
-
-typedef struct sum {
-    uint64_t calls, count, bytes, unnamed;
-    char last[700];
-    int64_t step;
-    tap_reason reason;
-} sum;
-
-static void add_up(void *user, const char *name, int64_t step, tap_reason reason, uint64_t count, uint64_t bytes)
-{
-    sum *s = user;
-    s->calls++;
-    s->count += count;
-    s->bytes += bytes;
-    if (!*name)
-        s->unnamed += count;
-    snprintf(s->last, sizeof s->last, "%s", name);
-    s->step = step;
-    s->reason = reason;
-}
-
-static void journal_adds_up(void **state)
-{
-    tap_attempt_files a;
-    tap_journal *journal;
-    sum s = {0};
-    assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    char lost[TAP_ATTEMPT_NAME], *path = attempt_path(&a, ".lost");
-    tap__attempt_name(&a, ".lost", lost);
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK); /* no file */
-    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
-    struct stat st;
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, TAP_JOURNAL_BYTES);
-    assert_true(st.st_blocks * 512 >= TAP_JOURNAL_BYTES);
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
-    assert_int_equal(s.calls, 0);
-    for (int i = 0; i < 10; i++)
-        assert_int_equal(tap__journal_add(journal, "层\"x\"\n", 5, TAP_REASON_DISK_FULL, 1, 100), TAP_OK);
-    tap__journal_sync(journal);
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
-    assert_int_equal(s.calls, 1);
-    assert_int_equal(s.count, 10);
-    assert_int_equal(s.bytes, 1000);
-    assert_string_equal(s.last, "层\"x\"\n");
-    assert_int_equal(s.step, 5);
-    assert_int_equal(s.reason, TAP_REASON_DISK_FULL);
-    /* far more than there is room for: the file never grows and no save is forgotten */
-    char name[32];
-    for (int i = 0; i < 5000; i++) {
-        snprintf(name, sizeof name, "n%d", i);
-        assert_int_equal(tap__journal_add(journal, name, i, TAP_REASON_DISK_ERROR, 2, 1), TAP_OK);
-    }
-    tap__journal_sync(journal);
-    s = (sum){0};
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
-    assert_int_equal(s.count, 10010);
-    assert_int_equal(s.bytes, 6000);
-    assert_true(s.unnamed > 0 && s.unnamed < 10000);
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, TAP_JOURNAL_BYTES);
-    /* kept when something is in it, gone when not */
-    tap__journal_close(journal);
-    assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
-    tap__journal_add(journal, "x", 1, TAP_REASON_DISK_FULL, 1, 1);
-    tap__journal_clear(journal);
-    tap__journal_close(journal);
-    assert_int_equal(access(path, F_OK), -1);
-    free(path);
-}
-
-/* Whatever one write leaves half done, the one before it is still there. */
-static void journal_survives_a_torn_write(void **state)
-{
-    tap_attempt_files a;
-    tap_journal *journal;
-    assert_int_equal(take(*state, 0, 0, TAP_OPEN_NEW, &a, NULL), TAP_OK);
-    char lost[TAP_ATTEMPT_NAME], *path = attempt_path(&a, ".lost");
-    tap__attempt_name(&a, ".lost", lost);
-    assert_int_equal(tap__journal_create(a.root, lost, &journal, NULL), TAP_OK);
-    tap__journal_add(journal, "first", 1, TAP_REASON_DISK_FULL, 1, 1); /* written at once: half 0 */
-    tap__journal_add(journal, "second", 2, TAP_REASON_DISK_FULL, 1, 1);
-    tap__journal_sync(journal); /* half 1 */
-    tap__journal_close(journal);
-    int fd = open(path, O_RDWR);
-    assert_int_equal(pwrite(fd, "#", 1, TAP_JOURNAL_BYTES / 2 + 70), 1);
-    sum s = {0};
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, NULL), TAP_OK);
-    assert_int_equal(s.count, 1);
-    assert_string_equal(s.last, "first");
-    assert_int_equal(pwrite(fd, "#", 1, 70), 1);
-    tap_error err;
-    assert_int_equal(tap__journal_read(a.root, lost, add_up, &s, &err), TAP_E_CORRUPT);
-    close(fd);
-    free(path);
-}
-
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(new_then_append), T(append_goes_above_leftover_segments), T(restart_of_the_same_job),
         T(replace_deletes_only_ours), T(live_is_a_lock), T(just_taken_counts_as_live), T(info_survives),
-        T(bad_descriptions), T(wrong_places), T(races), T(list_is_ordered), T(journal_adds_up),
-        T(journal_survives_a_torn_write),
+        T(bad_descriptions), T(wrong_places), T(races), T(list_is_ordered),
     };
     return cmocka_run_group_tests_name("attempt", tests, NULL, NULL);
 }
