@@ -12,41 +12,58 @@ configure() { # PRESET
     cmake --preset "$1" >"build/.configure-$1.log" 2>&1 || { cat "build/.configure-$1.log" >&2; exit 1; }
 }
 
-ctest_preset() { # PRESET [quick]
+ctest_preset() { # PRESET
     configure "$1"
     cmake --build --preset "$1" -j "$jobs"
     # the sanitizers' reports end a test: a test that only prints one is a failure
     ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1 \
         TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tests/tsan.supp" \
-        ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs" \
-        ${2:+--exclude-regex aarch64}
+        ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs"
 }
 
 fuzz_targets() { find build/fuzz -type f -executable -name 'fuzz_*' | sort; }
 
-# Replays what is kept of each target's corpus, then looks for new inputs. A crash leaves its input under
-# build/fuzz/found; put it into fuzz/corpus/TARGET once the bug is fixed.
+# Replays what is kept of a target's corpus, then looks for new inputs. A crash leaves its input under build/fuzz/found; put
+# it into fuzz/corpus/TARGET once the bug is fixed.
+fuzz_one() { # TARGET SECONDS [WALK...]
+    local target=$1 name seconds=$2 corpus=() dir
+    shift 2
+    name=$(basename "$target")
+    mkdir -p "build/fuzz/work/$name" build/fuzz/found
+    for dir in "fuzz/corpus/$name" "fuzz/corpus/${name#fuzz_}"; do
+        [[ -d $dir ]] && corpus+=("$dir")
+    done
+    if "$target" "build/fuzz/work/$name" ${corpus[@]+"${corpus[@]}"} -max_total_time="$seconds" "$@" -timeout=20 \
+        -rss_limit_mb=2048 -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 >"build/fuzz/$name.log" 2>&1; then
+        echo "fuzz $name: $(grep -hE 'number_of_executed_units' "build/fuzz/$name.log" | grep -oE '[0-9]+$') inputs"
+    else
+        tail -n 40 "build/fuzz/$name.log"
+        die "$name found something: build/fuzz/found"
+    fi
+}
+
+# As many targets at once as there are cores.
 # fixed: the same walk each time, for a test that says the same of the same sources; make fuzz walks elsewhere.
 fuzz() { # SECONDS [fixed]
     configure fuzz
     cmake --build --preset fuzz -j "$jobs"
-    local target name count=0 walk=()
+    local target count=0 found=0 walk=()
     [[ ${2:-} == fixed ]] && walk=(-seed=1 -runs=30000) && rm -rf build/fuzz/work
     for target in $(fuzz_targets); do
-        name=$(basename "$target")
-        mkdir -p "build/fuzz/work/$name" build/fuzz/found
-        local corpus=()
-        for dir in "fuzz/corpus/$name" "fuzz/corpus/${name#fuzz_}"; do
-            [[ -d $dir ]] && corpus+=("$dir")
-        done
-        echo "fuzz $name: ${1} s"
-        "$target" "build/fuzz/work/$name" ${corpus[@]+"${corpus[@]}"} -max_total_time="$1" ${walk[@]+"${walk[@]}"} \
-            -timeout=20 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/found/$name-" -print_final_stats=1 >"build/fuzz/$name.log" 2>&1 ||
-            { tail -n 40 "build/fuzz/$name.log"; die "$name found something: build/fuzz/found"; }
-        grep -E 'number_of_executed_units' "build/fuzz/$name.log" || true
+        if ((count >= jobs)); then
+            wait -n || found=1
+        fi
+        fuzz_one "$target" "$1" ${walk[@]+"${walk[@]}"} &
         count=$((count + 1))
     done
+    while [[ -n $(jobs -rp) ]]; do
+        wait -n || found=1
+    done
+    for target in $(fuzz_targets); do # one that ended between two looks
+        grep -qE 'number_of_executed_units' "build/fuzz/$(basename "$target").log" || found=1
+    done
     [[ $count -gt 0 ]] || die "no fuzz targets were built"
+    [[ $found == 0 ]] || die "a fuzz target found something: build/fuzz/found"
     echo "$count fuzz targets, no finding"
 }
 
@@ -159,7 +176,7 @@ install_test() {
 mkdir -p build
 case ${1:-} in
     configure) configure "$2" ;;
-    ctest) ctest_preset "$2" "${3:-}" ;;
+    ctest) ctest_preset "$2" ;;
     fuzz) fuzz "$2" "${3:-}" ;;
     wheel) wheel "${2:-}" ;;
     pytest) run_pytest "${2:-}" ;;

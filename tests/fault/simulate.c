@@ -375,6 +375,7 @@ static void look(const char *dir, const char *when, const moment *m, seen *s)
     tap_verify_options verify;
     tap_verify_result result;
     tap_verify_options_init(&verify);
+    tap_verify_result_init(&result);
     verify.on_problem = on_problem;
     verify.user = s;
     s->verify = tap_run_verify(run, &verify, &result, &err);
