@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -188,13 +189,12 @@ static void opened(int fd, int dirfd, const char *path, int flags, bool existed)
 
 static void named(int from_dir, const char *from, int to_dir, const char *to, bool moved)
 {
-    char old[72] = "", now[72], proc[64];
+    char old[72] = "", now[72];
     struct stat st;
     int kept = errno, fd;
     pthread_mutex_lock(&lock);
     if (log_now && path_at(to_dir, to, now)) {
         bool known = path_at(from_dir, from, old) && moved;
-        (void)proc;
         fd = REAL(openat)(to_dir, to, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
             int file = file_of(fd, false);
@@ -257,6 +257,21 @@ int open(const char *path, int flags, ...) { OPENING(open, AT_FDCWD); }
 int open64(const char *path, int flags, ...) { OPENING(open64, AT_FDCWD); }
 int openat(int dirfd, const char *path, int flags, ...) { OPENING(openat, dirfd); }
 int openat64(int dirfd, const char *path, int flags, ...) { OPENING(openat64, dirfd); }
+
+/* A kernel without openat2: what opens with it falls back to openat, which is seen. */
+long syscall(long number, ...)
+{
+    long a[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    if (number != SYS_openat2)
+        return REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    errno = ENOSYS;
+    return -1;
+}
 
 ssize_t write(int fd, const void *bytes, size_t len)
 {

@@ -167,6 +167,22 @@ static tap_status recover_attempt(const tap_attempt_files *files, uint64_t *reco
                                                                                : end_if_dead(files, err);
 }
 
+/* All of them; the first failure is told. */
+static tap_status recover_attempts(const tap_attempt_list *list, uint64_t *records, tap_error *err)
+{
+    tap_status first = TAP_OK;
+    for (size_t i = 0; i < list->count; i++) {
+        tap_error own;
+        tap_status status = recover_attempt(&list->items[i], records, &own);
+        if (status != TAP_OK && first == TAP_OK) {
+            first = status;
+            if (err)
+                *err = own;
+        }
+    }
+    return first;
+}
+
 tap_status tap_run_recover(const char *dir, uint64_t *records, tap_error *err)
 {
     TAP_NEED(err, dir);

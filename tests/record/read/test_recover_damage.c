@@ -45,11 +45,13 @@ static int count_right(const char *dir)
     tap_error err;
     int right = 0;
     tap_query_init(&query);
+    tap_record_init(&r);
     if (tap_run_open(dir, &run, &err) != TAP_OK)
         fail_msg("%s", err.message);
     assert_int_equal(tap_run_query(run, &query, &cursor, &err), TAP_OK);
     while (tap_cursor_next(cursor, &r, &err) == TAP_OK) {
         tap_mapping mapping;
+        tap_mapping_init(&mapping);
         if (r.state != TAP_RECORD_WHOLE)
             continue;
         assert_int_equal(tap_record_map(run, &r, &mapping, &err), TAP_OK);
@@ -128,7 +130,7 @@ static void cut_anywhere(void **state)
     uint64_t ends[SAVES];
     tap_error err;
     for (uint64_t cut = 0;; cut += 40) {
-        char path[320], dir[300];
+        char path[340], dir[300];
         snprintf(dir, sizeof dir, "%s/%llu", (const char *)*state, (unsigned long long)cut);
         mkdir(dir, 0755);
         make_attempt(dir, 0, NULL, false, ends);

@@ -148,7 +148,7 @@ static void any_sectors_of_a_write(void **state)
 /* What the writer before this one could not record stays listed. */
 static void handed_on(void **state)
 {
-    const char *path = *state;
+    (void)state;
     for (uint64_t writer = 1; writer <= 4; writer++) {
         tap_journal *journal;
         sum s = {0};
