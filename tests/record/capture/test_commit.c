@@ -1,6 +1,6 @@
 /* test_commit.c - the two halves of a save apart: a place is made here, and what lies there is said by another thread, with
  * statistics that somebody else found, in pieces, late, or not at all. */
-#include "record/capture/job.h"
+#include "record/capture/save.h"
 #include "record/scratch.h"
 #include "tensor/pass.h"
 
@@ -262,6 +262,27 @@ static void what_is_abandoned_is_listed(void **state)
     free(data);
 }
 
+/* Its place is there already when it turns out that it cannot be read, in one piece or streaming. */
+static void what_cannot_be_read_is_listed(void **state)
+{
+    (void)state;
+    for (int64_t count = 1000; count < 1 << 20; count *= 1000) {
+        const tap_tensor tensor = {NULL, TAP_F32, 1, &count, NULL};
+        tap_job job;
+        tap_status status;
+        assert_true(tap__job_begin(&job, rec, "gone", NULL, &status));
+        job.leaf.tensor = &tensor;
+        job.leaf.value_type = TAP_VALUE_TENSOR;
+        job.payload = (uint64_t)count * 4;
+        assert_int_equal(tap__save_entry(&job), TAP_E_LOST);
+    }
+    closed(TAP_E_LOST);
+    problems all = verify();
+    assert_int_equal(all.count, 2);
+    assert_string_equal(all.text[0], "dropped gone 1: the value could not be read");
+    assert_string_equal(all.text[1], "stats only gone 1: the value could not be read");
+}
+
 /* Its slot is given back: there are 64. */
 static void a_stream_may_be_abandoned(void **state)
 {
@@ -329,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(larger_than_the_ring_in_pieces, setup, teardown),
         cmocka_unit_test_setup_teardown(statistics_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_abandoned_is_listed, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_is_listed, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stream_may_be_abandoned, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_between_the_halves, setup, teardown),
     };
