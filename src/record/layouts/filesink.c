@@ -103,8 +103,32 @@ static void release(filesink *files)
     files->kept_seq = files->tail_seq;
     files->kept_pos = files->tail_pos;
     files->kept_ns = tap__monotonic_ns();
+    atomic_store(&files->sink.ring->tally->ahead, 0);
     tap__tally_account(files->sink.ring->tally, files->tail_seq, files->accounted);
     tap__ring_publish_tail(files->sink.ring, files->tail_seq, files->tail_pos);
+}
+
+/* The entry of number seq, which the ring still has, when it is a save that nobody listed; else NULL. */
+static const tap_entry *kept_save(const filesink *files, uint64_t seq)
+{
+    const tap_ring *ring = files->sink.ring;
+    const tap_ring_desc *desc = tap__ring_desc(ring, seq);
+    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(ring, desc->pos);
+    bool save = tap__ring_is(desc, seq, TAP_RING_COMMITTED) && desc->pos - files->kept_pos <= ring->mask &&
+                entry->magic == TAP_ENTRY_MAGIC && sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
+                tap__entry_accounts(entry) && entry->reserved[0] != LISTED;
+    return save ? entry : NULL;
+}
+
+/* Some of the collector's files were due and others were not: what is in the former needs no ring any more. */
+static void count_ahead(const filesink *files)
+{
+    uint64_t ahead = 0;
+    for (uint64_t seq = files->kept_seq; seq < files->tail_seq; seq++) {
+        const tap_entry *entry = kept_save(files, seq);
+        ahead += entry && !files->layout->collect_waits(files->collector, &entry->step, seq);
+    }
+    atomic_store(&files->sink.ring->tally->ahead, ahead);
 }
 
 /* force: at a step, a flush and the end; else the collector writes what is due. What could not be written stays in the
@@ -120,9 +144,11 @@ static bool collector_flush(filesink *files, uint64_t now_ns, bool force)
     if (status != TAP_OK && !files->told)
         tap__ring_report(files->sink.ring, err.message);
     files->told = status != TAP_OK;
-    if (status == TAP_OK && !force && files->tail_seq != files->kept_seq &&
-        !files->layout->collect_waits(files->collector, NULL, 0))
+    bool kept = files->tail_seq != files->kept_seq;
+    if (status == TAP_OK && !force && kept && !files->layout->collect_waits(files->collector, NULL, 0))
         release(files);
+    else if (!force && kept)
+        count_ahead(files);
     if (!force)
         return true;
     atomic_store(&h->degraded, status == TAP_OK             ? TAP_REASON_NONE
@@ -185,6 +211,7 @@ static tap_status files_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap_
     tap_tally_mark mark = tap__tally_marked(ring->tally);
     files->accounted = mark.accounted;
     files->counted_from = mark.seq;
+    atomic_store(&ring->tally->ahead, 0);
     tap_status status = run_begin(files, err);
     if (status == TAP_OK && layout->collect_open)
         status = layout->collect_open(&files->options, &files->collector, err);
@@ -286,15 +313,11 @@ static void files_idle(tap_sink *sink, uint64_t now_ns)
 /* What the collector took and could not write is still in the ring: it is named. */
 static void list_kept(filesink *files)
 {
-    const tap_ring *ring = files->sink.ring;
+    tap_ring *ring = files->sink.ring;
     for (uint64_t seq = files->kept_seq; seq < files->tail_seq; seq++) {
-        const tap_ring_desc *desc = tap__ring_desc(ring, seq);
-        const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(ring, desc->pos);
-        bool save = tap__ring_is(desc, seq, TAP_RING_COMMITTED) && desc->pos - files->kept_pos <= ring->mask &&
-                    entry->magic == TAP_ENTRY_MAGIC && sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
-                    tap__entry_accounts(entry) && entry->reserved[0] != LISTED;
-        bool told = entry->state == TAP_RECORD_STATS_ONLY; /* the program has listed it: its bytes found no room */
-        if (!save || told || !files->layout->collect_waits(files->collector, &entry->step, seq))
+        const tap_entry *entry = kept_save(files, seq);
+        bool told = !entry || entry->state == TAP_RECORD_STATS_ONLY; /* by the program: its bytes found no room */
+        if (told || !files->layout->collect_waits(files->collector, &entry->step, seq))
             continue;
         atomic_fetch_add(&ring->tally->lost, 1);
         files->accounted--; /* until the journal's file says it */

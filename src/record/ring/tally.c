@@ -114,7 +114,8 @@ tap_tally_mark tap__tally_marked(const tap_tally *tally)
 
 uint64_t tap__tally_missing(const tap_tally *tally, uint64_t more)
 {
-    uint64_t accounted = tap__tally_marked(tally).accounted + more + atomic_load(&tally->named);
+    uint64_t accounted = tap__tally_marked(tally).accounted + more + atomic_load(&tally->named) +
+                         atomic_load(&tally->ahead);
     uint64_t asked = atomic_load(&tally->saved) + atomic_load(&tally->dropped);
     return asked > accounted ? asked - accounted : 0;
 }

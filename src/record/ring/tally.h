@@ -26,6 +26,7 @@ typedef struct tap_tally {
     _Atomic uint64_t dropped;                    /* by the program: never in the ring */
     _Atomic uint64_t named;                      /* that the program itself put in place, or listed in its journal */
     _Alignas(64) _Atomic uint64_t lost;          /* by the writer: in `saved` too, or only their bytes */
+    _Atomic uint64_t ahead;                      /* saves behind the mark that are in files already */
     _Atomic uint32_t mark_valid;                 /* which of the two */
     tap_tally_mark mark[2];
     _Atomic uint64_t file_seq;                   /* the entry whose file the writer is putting in place, + 1; 0: none */
