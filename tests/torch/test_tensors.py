@@ -23,6 +23,9 @@ class Two(torch.Tensor):
     def __init__(self, left: torch.Tensor, right: torch.Tensor) -> None:
         self.left, self.right = left, right
 
+    def __repr__(self) -> str:  # type: ignore[override]
+        return "Two"
+
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["left", "right"], None
 
@@ -123,6 +126,28 @@ class TestSorts:
             "strided.0": [0, 1], "strided.1": [0, 1, 2],
             "masked.data": [0, 1, 2], "masked.mask": [False, False, True],
         }  # fmt: skip
+
+    @pytest.mark.parametrize("backend", MODES)
+    def test_tensors_of_several_inside_a_graph(self, tmp_path: Path, backend: str | None) -> None:
+        def f(x: torch.Tensor, w: Any) -> torch.Tensor:
+            tap.save(w, "w")
+            tap.save(w * 2, "w")
+            return x + 1
+
+        x = torch.arange(2.0)
+        run = compiled(f, backend)
+        with tap.record(tmp_path / "run"):
+            for _ in range(2):
+                run(x, Two(Two(x, x + 1), x + 2))
+                tap.step()
+        assert [(key[1:], value.tolist()) for key, value in rows(tmp_path / "run") if key[0] == 1] == [
+            (("w.left.left", "forward", 0), [0, 1]),
+            (("w.left.right", "forward", 0), [1, 2]),
+            (("w.right", "forward", 0), [2, 3]),
+            (("w.left.left", "forward", 1), [0, 2]),
+            (("w.left.right", "forward", 1), [2, 4]),
+            (("w.right", "forward", 1), [4, 6]),
+        ]
 
     def test_meta_and_fake_have_a_shape(self, tmp_path: Path) -> None:
         from torch._subclasses import FakeTensorMode

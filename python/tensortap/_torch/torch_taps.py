@@ -243,6 +243,9 @@ def save_traced(
         if key in fields and fields[key] is not None:
             site = site + ";" + key + "=" + sites.text(str(fields[key]))
     bits = (sites.KINDS[kind if kind is not None else "forward"] << 8) | (flags if flags is not None else 0)
+    if isinstance(value, torch.Tensor) and _is_several(type(value)) and not (grad and value.requires_grad):
+        several_in_graph(value, site, bits)
+        return None
     tensors: list[Any] = []
     tree = _encode(value, tensors, grad and not exporting)
     if tree[0] == "s" and not isinstance(value, str):
@@ -266,6 +269,31 @@ def save_traced(
         if tensor.requires_grad:
             _add_hook(tensor, ticket, site, ";tree=" + _encode(value, [], False, i))
     return None
+
+
+def _is_several(cls: type) -> bool:
+    """Is a tensor of this type made of several, which ``__tensor_flatten__`` names?"""
+    return hasattr(cls, "__tensor_flatten__") and cls.__name__ not in _ONE
+
+
+_is_several._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_ONE = {"DTensor", "NestedTensor", "AsyncCollectiveTensor", "FunctionalTensor", "FakeTensor"}  # seen to elsewhere
+
+
+def _encode_several(x: Any, tensors: list[Any]) -> str:
+    if not _is_several(type(x)):
+        tensors.append(x)
+        return "T"
+    names = x.__tensor_flatten__()[0]
+    items = [sites.text(name) + ";" + _encode_several(getattr(x, name), tensors) for name in names]
+    return "@" + type(x).__module__ + "." + type(x).__qualname__ + ";d" + str(len(items)) + ";" + "".join(items)
+
+
+def several_in_graph(x: Any, site: str, bits: int) -> None:
+    """A node of Dynamo's graph: the parts of a tensor are known to what compiles the graph, not to Dynamo."""
+    tensors: list[Any] = []
+    tree = _encode_several(x, tensors)
+    torch.ops.tensortap.tap_tree(tensors, site + ";tree=" + tree, bits)
 
 
 def _add_hook(tensor: Any, ticket: Any, site: str, place: str) -> None:
@@ -511,6 +539,8 @@ def install_dynamo() -> None:
         return
     from .._record import taps
 
+    torch._dynamo.allow_in_graph(several_in_graph)
+    torch.fx.node.has_side_effect(several_in_graph)
     if not _HOOKS_ARE_TRACED:
         torch._dynamo.allow_in_graph(hook_in_graph)
         torch.fx.node.has_side_effect(hook_in_graph)
