@@ -41,7 +41,7 @@ def _after_backward(recorder: recording.Recorder) -> None:
         return
     recorders = [recorder]
     try:
-        torch.autograd.Variable._execution_engine.queue_callback(lambda: written(recorders))  # type: ignore[attr-defined]
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: written(recorders))
     except RuntimeError:
         return  # no backward pass calls
     _ending.task, _ending.recorders = task, recorders
