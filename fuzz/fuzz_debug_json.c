@@ -60,7 +60,7 @@ static void go_on_with(const uint8_t *data, size_t size, bool plain)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tap_msprobe_place place = {.root = NULL, .relative = "step0/rank0/", .step = 0};
+    tap_msprobe_place place = {.dir = NULL, .relative = "step0/rank0/", .step = 0};
     uint64_t seq = 0;
     size_t total = 0;
     tap_error err;

@@ -26,12 +26,24 @@ static void trouble_begin(const cli_command *command)
     fputs(": ", stderr);
 }
 
+/* What was given on the command line or stands in a recording may hold anything. */
+static void print_escaped(const char *fmt, va_list list)
+{
+    char text[8192];
+    if (!strchr(fmt, '%')) { /* also when there is no memory to escape with */
+        fputs(tap_text(fmt), stderr);
+        return;
+    }
+    vsnprintf(text, sizeof text, tap_text(fmt), list);
+    fputs(text_shown(text), stderr);
+}
+
 int trouble(const cli *args, const char *fmt, ...)
 {
     trouble_begin(args ? args->command : NULL);
     va_list list;
     va_start(list, fmt);
-    vfprintf(stderr, tap_text(fmt), list);
+    print_escaped(fmt, list);
     va_end(list);
     fputc('\n', stderr);
     return EXIT_TROUBLE;
@@ -56,7 +68,7 @@ int trouble_usage(const cli_command *command, const char *fmt, ...)
     trouble_begin(command);
     va_list list;
     va_start(list, fmt);
-    vfprintf(stderr, tap_text(fmt), list);
+    print_escaped(fmt, list);
     va_end(list);
     fputc('\n', stderr);
     if (command) {

@@ -128,15 +128,22 @@ static int width_guess(uint32_t code)
     return 1;
 }
 
-/* Marks that turn the direction of text around could make one name look like another. */
-static bool turns_text(uint32_t code)
+/* What nobody sees, and marks that turn the direction of text around, could make one name look like another. */
+static bool is_hidden(uint32_t code)
 {
-    return (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0x200E || code == 0x200F;
+    static const uint32_t HIDDEN[][2] = {{0xAD, 0xAD},     {0x61C, 0x61C},   {0x115F, 0x1160}, {0x180B, 0x180F},
+                                         {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F}, {0x3164, 0x3164},
+                                         {0xFE00, 0xFE0F}, {0xFEFF, 0xFEFF}, {0xFFA0, 0xFFA0}, {0xFFF9, 0xFFFB},
+                                         {0xE0000, 0xE0FFF}};
+    for (size_t i = 0; i < sizeof HIDDEN / sizeof HIDDEN[0]; i++)
+        if (code >= HIDDEN[i][0] && code <= HIDDEN[i][1])
+            return true;
+    return false;
 }
 
 int code_width(uint32_t code)
 {
-    if (code < 0x20 || (code >= 0x7F && code < 0xA0) || turns_text(code))
+    if (code < 0x20 || (code >= 0x7F && code < 0xA0) || is_hidden(code))
         return -1;
     if (code < 0x7F)
         return 1;

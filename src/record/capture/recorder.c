@@ -760,6 +760,29 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
     }
 }
 
+/* Is what was recorded where it was recorded to? Said once when it moved: the files go with it. */
+static tap_status place_status(tap_recorder *rec, tap_session *session, tap_error *err)
+{
+    char name[TAP_ATTEMPT_NAME];
+    tap_dir_state state = tap__dir_look(session->root);
+    bool gone = state == TAP_DIR_REMOVED;
+    if (!gone && session->layout->native) /* the directory may stand, and be empty */
+        gone = !tap__dir_has(session->root, tap__attempt_name(&session->files, ".json", name));
+    if (gone)
+        return tap_fail(err, TAP_E_LOST, "%s was removed while it was recorded to: %llu saves are gone",
+                        session->root->path,
+                        (unsigned long long)(atomic_load(&session->tally->saved) + atomic_load(&session->put)));
+    if (state == TAP_DIR_MOVED) {
+        tap_error moved;
+        char *now = tap__fd_path(tap__dir_fd(session->root));
+        tap_fail(&moved, TAP_E_IO, "%s was renamed while it was recorded to; its files go on in %s",
+                 session->root->path, now ? now : "?");
+        tap__free(now);
+        tap__recorder_tell(rec, TAP_TOLD_MOVED, &moved);
+    }
+    return TAP_OK;
+}
+
 static tap_status sync_status(tap_session *session, tap_error *err)
 {
     errno = atomic_load(&session->ring.header->sync_errno);
@@ -772,15 +795,20 @@ tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
     tap_session *session = rec && rec->rank_wanted ? tap__recorder_session(rec) : NULL;
     if (session)
         tap__save_losses(rec, session);
-    if (!session || !session->has_ring)
+    if (!session)
         return TAP_OK;
+    if (!session->has_ring)
+        return place_status(rec, session, err);
     tap_ring_header *h = session->ring.header;
     uint64_t want = tap__ring_head_seq(&session->ring), asked = atomic_load(&h->flush_want);
     while (asked < want && !atomic_compare_exchange_weak(&h->flush_want, &asked, want))
         ;
     tap_status status = wait_for_writer(rec, session, flush_is_done, want, timeout_ms, err);
     tap__recorder_hear(rec, session);
-    return status == TAP_OK ? sync_status(session, err) : status;
+    if (status == TAP_OK)
+        status = sync_status(session, err);
+    tap_status place = place_status(rec, session, err); /* where there is nowhere to write to, that is the reason */
+    return place == TAP_OK ? status : place;
 }
 
 static void count_session(tap_session *session, tap_counts *out)
@@ -834,6 +862,8 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
     if (!session->layout->native)
         tap__losses_end(session);
     uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
+    tap_status place = place_status(rec, session, err);
+    status = place == TAP_OK ? status : place;
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",
                           (unsigned long long)lost, session->dir->path);

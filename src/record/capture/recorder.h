@@ -32,6 +32,7 @@ typedef struct tap_session {
     _Atomic uint64_t told;         /* of what was dropped: by LOST entries in the ring */
     _Atomic uint64_t checked_ns;   /* when the writer's life was last looked at */
     uint64_t started_ns, start_progress, start_pause_ns; /* of the newest writer; doubles while they die at once */
+    _Atomic uint64_t put;          /* files put in place, where there is no ring to count saves in */
     _Atomic uint32_t errors_seen;
     _Atomic uint64_t stalled_at;   /* progress at which the writer was given up on, + 1; 0: all is well */
 } tap_session;
@@ -61,7 +62,7 @@ struct tap_recorder {
 };
 
 enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
-       TAP_TOLD_STEP = 64, TAP_TOLD_NAME = 128 };
+       TAP_TOLD_STEP = 64, TAP_TOLD_NAME = 128, TAP_TOLD_MOVED = 256 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
 tap_session *tap__recorder_session(tap_recorder *rec);

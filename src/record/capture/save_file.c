@@ -28,6 +28,8 @@ tap_status tap__save_file(tap_job *job, const tap_tensor *tensors, size_t count,
             status = list ? tap__layout_write_files(s->layout, s->dir, path->text, tensors, count, &err)
                           : tap__layout_write_file(s->layout, s->dir, path->text, tensors, &err);
     }
+    if (status == TAP_OK && job->file && !s->has_ring)
+        atomic_fetch_add_explicit(&s->put, 1, memory_order_relaxed);
     if (status != TAP_OK)
         tap__job_lose_because(job, file_reason(status, named), named ? TAP_TOLD_FILE : TAP_TOLD_NAME, err.message);
     return status;

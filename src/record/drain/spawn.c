@@ -24,6 +24,8 @@
 
 enum { FREED = 8 };
 
+enum { SPAWN_S = 10, SPAWN_PAUSE_MS = 1 };
+
 extern char **environ;
 extern volatile int tap__writer_stop;
 
@@ -82,6 +84,22 @@ char *tap__writer_find(const char *given)
     return found ? found : find_in_path();
 }
 
+/* The writer forks and leaves at once: nobody's wait() ever meets the real one. What TENSORTAP_WRITER names may be any
+ * program: one that does not leave is ended. As waitpid; 0: so it was. */
+static pid_t wait_shortly(pid_t pid, int *status)
+{
+    for (int ms = 0; ms < SPAWN_S * 1000; ms += SPAWN_PAUSE_MS) {
+        pid_t left = waitpid(pid, status, WNOHANG);
+        if (left != 0 && (left > 0 || errno != EINTR))
+            return left;
+        usleep(SPAWN_PAUSE_MS * 1000);
+    }
+    kill(pid, SIGKILL);
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
+        ;
+    return 0;
+}
+
 /* posix_spawn neither copies page tables nor runs the application's fork handlers. The child's standard streams are
  * /dev/null from the first instruction on, so a pipe to `tee` ends when the producer does. */
 tap_status tap__writer_spawn(const tap_ring *ring, tap_dir *root, const char *command, tap_error *err)
@@ -123,11 +141,12 @@ tap_status tap__writer_spawn(const tap_ring *ring, tap_dir *root, const char *co
         errno = failed;
         return tap_fail_errno(err, TAP_E_IO, "cannot start the writer %s", command);
     }
-    /* it forks and leaves at once: nobody's wait() ever meets the real writer */
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return TAP_OK; /* the application reaps every child itself */
+    pid_t left = wait_shortly(pid, &status);
+    if (left < 0)
+        return TAP_OK; /* the application reaps every child itself */
+    if (left == 0)
+        return tap_fail(err, TAP_E_TIMEOUT, "the writer %s did not start within %d s and was ended", command, SPAWN_S);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return tap_fail(err, TAP_E_IO, "the writer %s did not start (status 0x%x); run it with: tensortap version",
                         command, (unsigned)status);

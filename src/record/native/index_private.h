@@ -42,6 +42,7 @@ struct tap_index {
     char *path;             /* NULL in memory */
     bool writable;
     bool all_names;         /* every name was read from the file */
+    uint64_t steps, most_steps; /* of SQLite's machine, since it was last asked and at most, for a file */
     tap_strings names, texts;
     tap_segment_range *segments;
     size_t segment_count;

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static char *last_log;
@@ -616,6 +617,59 @@ static void a_child_that_cannot_record_says_so(void **state)
     scratch_drop(dir);
 }
 
+/* Files go on landing in a renamed directory; what was removed is said, with its number. */
+static void renamed_and_removed(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"native", "msprobe", "troubleshooter"};
+    for (size_t i = 0; i < 3; i++) {
+        char *dir = scratch_make(), inside[600], away[600];
+        snprintf(inside, sizeof inside, "%s/run", dir);
+        snprintf(away, sizeof away, "%s/away", dir);
+        tap_options options = options_for(inside, TAP_COMMAND);
+        options.layout = LAYOUTS[i];
+        tap_recorder *rec = must_open(&options);
+        tap_error err;
+        assert_int_equal(save_one(rec), TAP_OK);
+        assert_int_equal(tap_recorder_flush(rec, -1, &err), TAP_OK);
+        assert_int_equal(rename(inside, away), 0);
+        assert_int_equal(save_one(rec), TAP_OK);
+        assert_int_equal(tap_recorder_flush(rec, -1, &err), TAP_OK);
+        tap_recorder_error(rec, &err);
+        assert_non_null(strstr(err.message, "renamed"));
+        must_close(rec);
+        expect_verify(away, TAP_OK);
+        rec = must_open(&options);
+        assert_int_equal(save_one(rec), TAP_OK);
+        assert_int_equal(save_one(rec), TAP_OK);
+        scratch_clear(inside);
+        assert_int_equal(tap_recorder_flush(rec, -1, &err), TAP_E_LOST);
+        if (!strstr(err.message, "2 saves are gone"))
+            fail_msg("%s: %s", LAYOUTS[i], err.message);
+        assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+        scratch_drop(dir);
+    }
+}
+
+/* TENSORTAP_WRITER names a program that never answers: a thread writes, and soon. */
+static void a_writer_that_never_answers(void **state)
+{
+    (void)state;
+    char *dir = scratch_make(), command[600];
+    snprintf(command, sizeof command, "%s/sleeps", dir);
+    FILE *file = fopen(command, "w");
+    fputs("#!/bin/sh\nexec sleep 1000\n", file);
+    fclose(file);
+    assert_int_equal(chmod(command, 0700), 0);
+    tap_options options = options_for(dir, command);
+    alarm(60);
+    tap_recorder *rec = must_open(&options);
+    alarm(0);
+    assert_int_equal(save_one(rec), TAP_OK);
+    must_close(rec);
+    scratch_drop(dir);
+}
+
 /* Each generation has a recorder of its own; two recorders in one process do not meet. */
 static void children_of_children_and_two_recorders(void **state)
 {
@@ -1012,6 +1066,8 @@ int main(void)
         cmocka_unit_test(a_forked_child_records_beside_its_parent),
         cmocka_unit_test(a_forked_child_has_its_own_thread_number),
         cmocka_unit_test(a_child_that_cannot_record_says_so),
+        cmocka_unit_test(renamed_and_removed),
+        cmocka_unit_test(a_writer_that_never_answers),
         cmocka_unit_test(children_of_children_and_two_recorders),
         cmocka_unit_test(exit_while_other_threads_save),
         cmocka_unit_test(slots_come_back),

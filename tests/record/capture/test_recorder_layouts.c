@@ -7,10 +7,13 @@
 
 #include <cmocka.h>
 
+#include "base/io.h"
+#include "base/memory.h"
 #include "base/newfile.h"
 #include "record/scratch.h"
 #include "tensortap/tensortap.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -304,6 +307,67 @@ static void a_name_that_is_refused_is_told_once(void **state)
     }
 }
 
+static int count_in(const char *path)
+{
+    DIR *list = opendir(path);
+    int count = 0;
+    for (struct dirent *item; list && (item = readdir(list));)
+        count += item->d_name[0] != '.';
+    if (list)
+        closedir(list);
+    return count;
+}
+
+/* Links planted where the names of a recording go, to a file and to a directory: nothing behind them is touched, and the
+ * recorder says so or goes on. */
+static void planted_links(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {".tensortap", "rank0", "run.json", "step0", "step0/rank0", "step0/proc0", "x_0.npy",
+        "0_x.npy", "x_device_0.pt", "rank0/attempt0.json", "rank0/attempt0-000000.tap", "rank0/attempt0.sqlite",
+        "rank0/attempt0.lost", "rank0/attempt0.ring", "worldsize1_global_rank0"};
+    static const char *const LAYOUTS[] = {"native", "msprobe", "msprobe_modules", "torchair", "mindspore", "torch_npu",
+                                          "troubleshooter"};
+    for (size_t l = 0; l < sizeof LAYOUTS / sizeof LAYOUTS[0]; l++)
+        for (size_t n = 0; n < sizeof NAMES / sizeof NAMES[0]; n++) {
+            char *dir = scratch_make(), path[700], victims[700], *text = NULL;
+            bool to_dir = (n + l) % 2;
+            snprintf(victims, sizeof victims, "%s/victims", dir);
+            assert_int_equal(mkdir(victims, 0700), 0);
+            snprintf(path, sizeof path, "%s/victims/file", dir);
+            FILE *file = fopen(path, "w");
+            fputs("victim", file);
+            fclose(file);
+            snprintf(path, sizeof path, "%s/run/%s", dir, NAMES[n]);
+            for (char *at = path + strlen(dir) + 1; (at = strchr(at, '/')); *at++ = '/') {
+                *at = 0;
+                mkdir(path, 0700);
+            }
+            assert_int_equal(symlink(to_dir ? victims : "../../victims/file", path), 0);
+            snprintf(path, sizeof path, "%s/run", dir);
+            tap_options options;
+            tap_options_init(&options);
+            options.dir = path;
+            options.layout = LAYOUTS[l];
+            options.writer = "thread";
+            options.ring_bytes = 1 << 20;
+            options.mode = TAP_OPEN_REPLACE;
+            options.asynchronous = n % 3 == 0;
+            tap_recorder *rec;
+            if (tap_recorder_open(&options, &rec, NULL) == TAP_OK) {
+                tap_save(rec, "x", &tensor, NULL);
+                tap_step(rec);
+                tap_recorder_close(rec, NULL);
+            }
+            assert_int_equal(count_in(victims), 1);
+            snprintf(path, sizeof path, "%s/victims/file", dir);
+            assert_int_equal(tap__file_get(path, 100, &text, NULL, NULL), TAP_OK);
+            assert_string_equal(text, "victim");
+            tap__free(text);
+            scratch_drop(dir);
+        }
+}
+
 /* A process dies with a file half written. */
 static void leave_behind(const char *dir, const char *name)
 {
@@ -368,6 +432,7 @@ int main(void)
         cmocka_unit_test(debug_json_is_complete_after_a_flush),
         cmocka_unit_test(a_file_that_cannot_be_written_is_listed),
         cmocka_unit_test(a_name_that_is_refused_is_told_once),
+        cmocka_unit_test(planted_links),
         cmocka_unit_test(nothing_temporary_stays),
     };
     return cmocka_run_group_tests_name("recorder layouts", tests, NULL, NULL);

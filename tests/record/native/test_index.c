@@ -6,6 +6,7 @@
 #include "record/native/index_private.h"
 
 #include <dirent.h>
+#include <sqlite3.h>
 #include <math.h>
 
 static void rows_survive(void **state)
@@ -248,6 +249,35 @@ static char *find_temporary(const tap_attempt_files *files)
     return found;
 }
 
+/* An index from a stranger whose table is a view without an end: refused at once, and read by scanning. */
+static void an_endless_view(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    maker m;
+    maker_open(&m, dir, 0, 0, TAP_OPEN_NEW, true);
+    add_forty(&m);
+    char *path = attempt_path(&m.files, ".sqlite");
+    maker_close(&m, "closed");
+    sqlite3 *db;
+    static const char SQL[] =
+        "ALTER TABLE record RENAME TO kept; CREATE VIEW record AS WITH RECURSIVE r(seq, name, step, row) AS"
+        " (SELECT 0, 0, 0, x'00' UNION ALL SELECT 0, 0, 0, x'00' FROM r) SELECT * FROM r WHERE seq > 1;";
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, SQL, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    alarm(20);
+    char *text = scratch_list(dir, NULL, false);
+    alarm(0);
+    int lines = 0;
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_int_equal(lines, 40);
+    free(text);
+    tap__free(path);
+    scratch_drop(dir);
+}
+
 /* Nothing is in place before the end, and nothing is left after a discard. */
 static void in_place_when_finished(void **state)
 {
@@ -311,7 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_survive),     cmocka_unit_test(queries),
         cmocka_unit_test(slots_and_declared), cmocka_unit_test(big_and_trailer),
-        cmocka_unit_test(dropped_segments), cmocka_unit_test(in_place_when_finished),
+        cmocka_unit_test(dropped_segments), cmocka_unit_test(an_endless_view), cmocka_unit_test(in_place_when_finished),
         cmocka_unit_test(rebuild_can_be_stopped),
     };
     return cmocka_run_group_tests_name("index", tests, NULL, NULL);
