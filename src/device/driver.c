@@ -42,19 +42,21 @@ tap_status tap__driver_check(tap_cu_result result, const char *what, tap_error *
     return tap_fail(err, TAP_E_INTERNAL, "CUDA: %s: error %d: %s", what, result, text);
 }
 
+/* The two that keep captures whole are worth having from a driver that lacks others. */
+
 bool tap_cuda_is_capturing(void *stream)
 {
-    const tap_driver *driver = tap__driver();
     int status = TAP_CU_CAPTURE_NONE;
-    tap_cu_result result = driver ? driver->stream_is_capturing(stream, &status) : 0;
+    pthread_once(&once, find_driver);
+    tap_cu_result result = found.stream_is_capturing ? found.stream_is_capturing(stream, &status) : 0;
     /* one that a blocking stream's capture refuses to answer is no place to read from either */
     return result == TAP_CU_CAPTURE_IMPLICIT || (result == 0 && status != TAP_CU_CAPTURE_NONE);
 }
 
 int tap_cuda_capture_mode(int mode)
 {
-    const tap_driver *driver = tap__driver();
-    if (driver)
-        driver->exchange_capture_mode(&mode);
+    pthread_once(&once, find_driver);
+    if (found.exchange_capture_mode)
+        found.exchange_capture_mode(&mode);
     return mode;
 }

@@ -48,31 +48,37 @@ static void the_mode_is_exchanged(void **state)
     assert_int_equal(tap_cuda_capture_mode(0), 2);
 }
 
-/* In a process of its own, since the driver is looked for once. The answer is its exit status. */
-static int with_driver(const char *path)
+/* In a process of its own, since the driver is looked for once. Is it no driver, and do streams capture? */
+static bool is_no_driver(const char *path, bool captures)
 {
     pid_t child = fork();
     if (child == 0) {
         setenv("TENSORTAP_CUDA_DRIVER", path, 1);
-        bool as_nothing = !tap__driver() && !tap_cuda_is_capturing(NULL) && tap_cuda_capture_mode(2) == 2;
-        _exit(as_nothing ? 0 : 1);
+        _exit(!tap__driver() && tap_cuda_is_capturing(NULL) == captures && tap_cuda_capture_mode(2) == 2 ? 0 : 1);
     }
     int status;
     waitpid(child, &status, 0);
-    return WEXITSTATUS(status);
+    return WEXITSTATUS(status) == 0;
 }
 
 static void without_a_driver_nothing_captures(void **state)
 {
     (void)state;
-    assert_int_equal(with_driver("/nowhere/libcuda.so"), 0);
-    assert_int_equal(with_driver("libc.so.6"), 0); /* a library without the functions */
+    assert_true(is_no_driver("/nowhere/libcuda.so", false));
+    assert_true(is_no_driver("libc.so.6", false)); /* a library without the functions */
+}
+
+static void an_old_driver_still_tells_captures(void **state)
+{
+    (void)state;
+    assert_true(is_no_driver(FAKE_CUDA_OLD, true));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_driver_nothing_captures), /* first: it must be the one to look */
+        cmocka_unit_test(an_old_driver_still_tells_captures),
         cmocka_unit_test(a_stream_that_captures_is_told),
         cmocka_unit_test(a_refusal_to_answer_counts_as_capturing),
         cmocka_unit_test(the_mode_is_exchanged),
