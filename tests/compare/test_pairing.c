@@ -115,6 +115,46 @@ static void any_order(void **state)
     }
 }
 
+static void save_as(tap_recorder *rec, const tap_save_info *info)
+{
+    float value = 1;
+    int64_t one = 1;
+    tap_tensor tensor = {&value, TAP_F32, 1, &one, NULL};
+    assert_int_equal(tap_save(rec, "x", &tensor, info), TAP_OK);
+}
+
+/* Records that differ in any part of their key do not belong to each other. */
+static void keys_tell_apart(void **state)
+{
+    (void)state;
+    tap_save_info usual = TAP_SAVE_INFO(.has_step = true, .has_call = true), others[] = {usual, usual, usual, usual, usual, usual};
+    others[0].step = 1;
+    others[1].call = 1;
+    others[2].kind = TAP_KIND_GRAD;
+    others[3].flags = TAP_SAVE_RECOMPUTED;
+    others[4].replay = 1;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char *dir = scratch_make(), path[2][600];
+        for (int side = 0; side < 2; side++) {
+            tap_recorder *rec = open_in(dir, side ? "b" : "a", path[side]);
+            save_as(rec, side ? &others[i] : &usual);
+            close_it(rec);
+        }
+        tap_comparison *comparison;
+        tap_comparison_summary sum;
+        tap_error err;
+        tap_comparison_summary_init(&sum);
+        assert_int_equal(tap_compare_run(path[0], path[1], NULL, &comparison, &err), TAP_OK);
+        assert_int_equal(tap_comparison_summarise(comparison, &sum, &err), TAP_OK);
+        bool same = i == sizeof others / sizeof others[0] - 1;
+        assert_int_equal(sum.classes[TAP_MATCH_EQUAL], same);
+        assert_int_equal(sum.classes[TAP_MATCH_ONLY_A], !same);
+        assert_int_equal(sum.classes[TAP_MATCH_ONLY_B], !same);
+        tap_comparison_close(comparison);
+        scratch_drop(dir);
+    }
+}
+
 static void two_runs(const char *dir, int count, char path[2][600])
 {
     for (int side = 0; side < 2; side++) {
@@ -208,6 +248,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bare_names),        cmocka_unit_test(any_order), cmocka_unit_test(allocations_fail),
+        cmocka_unit_test(keys_tell_apart),
         cmocka_unit_test(somebody_says_stop), cmocka_unit_test(not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
