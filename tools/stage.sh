@@ -83,14 +83,17 @@ wheel() { # [install]
 spread=(-n "$jobs" --dist loadfile)
 export OMP_WAIT_POLICY=passive
 
+# The workers and the processes that they start share what torch's compiler made: its headers alone take 15 s to compile.
 run_pytest() { # [quick]
+    local status=0 what=(tests/python tests/compare tests/torch tests/engine tests/compat tests/cli tests/fault)
+    # what needs neither a compiler of torch's nor a killed process
+    [[ ${1:-} == quick ]] && what=(-m "not slow" tests/python tests/compare tests/cli)
+    TORCHINDUCTOR_CACHE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/tensortap-inductor-XXXXXX")
+    export TORCHINDUCTOR_CACHE_DIR
     # shellcheck disable=SC2086
-    if [[ ${1:-} == quick ]]; then # what needs neither a compiler of torch's nor a killed process
-        "$py" -m pytest -q "${spread[@]}" -m "not slow" tests/python tests/compare tests/cli ${PYTEST_ARGS:-}
-    else
-        "$py" -m pytest -q "${spread[@]}" tests/python tests/compare tests/torch tests/engine tests/compat tests/cli tests/fault \
-            ${PYTEST_ARGS:-}
-    fi
+    "$py" -m pytest -q "${spread[@]}" --durations=25 --durations-min=2 "${what[@]}" ${PYTEST_ARGS:-} || status=$?
+    rm -rf "$TORCHINDUCTOR_CACHE_DIR"
+    return "$status"
 }
 
 # In an environment of its own, which is made here. Where MindSpore has no package for this machine the tests are not
