@@ -31,6 +31,7 @@ typedef struct verification {
     finding *findings;
     size_t finding_count, finding_cap;
     uint64_t others; /* differences that are neither loss nor rule */
+    bool unknown;    /* a loss of which nobody knows how many saves it took */
     progress bar;
     char *file; /* looked for last */
     bool file_there;
@@ -75,6 +76,7 @@ static void take_problem(void *user, const tap_problem *problem)
         all->others += problem->count;
     if (problem->kind == TAP_PROBLEM_CORRUPT)
         at->damaged += problem->count;
+    all->unknown |= tap_problem_is_loss(problem->kind) && !problem->count && problem->kind != TAP_PROBLEM_UNFINISHED;
     if (all->finding_count == all->finding_cap) {
         all->finding_cap = all->finding_cap ? all->finding_cap * 2 : 16;
         all->findings = get_memory(all->findings, all->finding_cap * sizeof *all->findings);
@@ -227,7 +229,7 @@ static void print_places(const verification *all)
 static void print_total(const verification *all, tap_run *run, const tap_verify_result *result)
 {
     char records[TEXT_MAX], bytes[TEXT_MAX], ended[256];
-    bool lost = result->lost > 0;
+    bool lost = result->lost > 0 || all->unknown;
     fputc('\n', stdout);
     counted_text(records, result->records, N_("%llu record"), N_("%llu records"));
     if (all->args->value[OPT_QUICK])
@@ -235,10 +237,10 @@ static void print_total(const verification *all, tap_run *run, const tap_verify_
     else
         say(stdout, "%s, %s read; ", records, bytes_text(bytes, result->bytes));
     fputs(term_style_begin(lost ? STYLE_RED : STYLE_GREEN), stdout);
-    if (lost)
+    if (result->lost)
         say(stdout, "%llu lost", (unsigned long long)result->lost);
     else
-        say(stdout, "nothing lost");
+        say(stdout, lost ? N_("something is missing") : N_("nothing lost"));
     fputs(term_style_end(STYLE_RED), stdout);
     if (result->not_named)
         say(stdout, " (%llu of which only the number is known)", (unsigned long long)result->not_named);

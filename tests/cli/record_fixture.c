@@ -16,7 +16,7 @@ static void check(tap_status status, const tap_error *err)
     exit(1);
 }
 
-static tap_recorder *recorder_open(const char *dir, int rank, tap_open_mode mode, unsigned keep)
+static tap_recorder *recorder_open(const char *dir, int rank, int ranks, tap_open_mode mode, unsigned keep)
 {
     tap_options options;
     tap_recorder *rec;
@@ -24,7 +24,7 @@ static tap_recorder *recorder_open(const char *dir, int rank, tap_open_mode mode
     tap_options_init(&options);
     options.dir = dir;
     options.rank = rank;
-    options.world_size = 2;
+    options.world_size = ranks;
     options.mode = mode;
     options.keep = keep;
     options.ring_bytes = 4 << 20;
@@ -92,7 +92,7 @@ static void save_step(tap_recorder *rec, int rank, int64_t step)
 static void make_small(const char *dir)
 {
     for (int rank = 0; rank < 2; rank++) {
-        tap_recorder *rec = recorder_open(dir, rank, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+        tap_recorder *rec = recorder_open(dir, rank, 2, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
         for (int64_t step = 0; step < 3; step++)
             save_step(rec, rank, step);
         recorder_close(rec);
@@ -108,7 +108,7 @@ static void make_changed(const char *dir)
 /* A gradient that never comes and a site that never runs. */
 static void make_lossy(const char *dir)
 {
-    tap_recorder *rec = recorder_open(dir, 0, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+    tap_recorder *rec = recorder_open(dir, 0, 1, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
     tap_save_info slot = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT);
     float value = 1;
     int64_t one = 1;
@@ -125,7 +125,7 @@ static void make_lossy(const char *dir)
 
 static void make_stats_only(const char *dir)
 {
-    tap_recorder *rec = recorder_open(dir, 0, TAP_OPEN_NEW, TAP_KEEP_STATS);
+    tap_recorder *rec = recorder_open(dir, 0, 1, TAP_OPEN_NEW, TAP_KEEP_STATS);
     save_floats(rec, "x", 2, 2, 0, 1, NULL, 0);
     recorder_close(rec);
 }
@@ -133,7 +133,7 @@ static void make_stats_only(const char *dir)
 /* Types npy lacks, and names a file system does not like. */
 static void make_odd(const char *dir)
 {
-    tap_recorder *rec = recorder_open(dir, 0, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+    tap_recorder *rec = recorder_open(dir, 0, 1, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
     uint16_t bf16[2] = {0x3f80, 0xc000};
     int64_t two = 2;
     tap_tensor tensor = {bf16, TAP_BF16, 1, &two, NULL};
@@ -152,7 +152,7 @@ static void make_attempts(const char *dir)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         tap_recorder *rec =
-            recorder_open(dir, 0, attempt ? TAP_OPEN_APPEND : TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+            recorder_open(dir, 0, 1, attempt ? TAP_OPEN_APPEND : TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
         save_floats(rec, "x", 1, 2, attempt, 1, NULL, 0);
         recorder_close(rec);
     }
@@ -161,7 +161,7 @@ static void make_attempts(const char *dir)
 /* One record, then one more each time a line comes on stdin; ends with it. */
 static void make_growing(const char *dir)
 {
-    tap_recorder *rec = recorder_open(dir, 0, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+    tap_recorder *rec = recorder_open(dir, 0, 1, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
     tap_error err;
     do {
         save_floats(rec, "grows", 1, 2, 0, 1, NULL, 0);
