@@ -328,15 +328,15 @@ static tap_reason space_for(seglog *log, uint64_t bytes)
 static void journal_entry(seglog *log, const tap_entry *entry, tap_reason reason)
 {
     tap_meta meta;
-    if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
-        return;
-    log->at.absent += 1 + entry->absent;
     bool value = entry->type == TAP_ENTRY_DATA || entry->type == TAP_ENTRY_BIG;
     uint64_t saves = tap__entry_accounts(entry);
+    log->at.absent += 1 + entry->absent;
+    atomic_fetch_add(&log->sink.ring->tally->lost, value ? saves : 0);
+    if (!log->journal || !tap__meta_read(&meta, entry + 1, entry->meta_bytes))
+        return; /* not accounted for: the end says how many, without their names */
     char *name = tap__strndup(meta.text[TAP_META_NAME] ? meta.text[TAP_META_NAME] : "", meta.len[TAP_META_NAME]);
     if (name)
         log->journaled += saves;
-    atomic_fetch_add(&log->sink.ring->tally->lost, value ? saves : 0);
     if (name && value && saves)
         tap__journal_add(log->journal, name, entry->step, reason, 1, entry->payload_bytes);
     if (name && entry->type == TAP_ENTRY_LOST)
