@@ -222,6 +222,7 @@ static int say_all(const cli *args, tap_comparison *comparison)
     tap_comparison_summary sum;
     tap_verdict verdict;
     tap_error err = {0};
+    char text[TEXT_MAX];
     tap_comparison_summary_init(&sum);
     tap_verdict_init(&verdict);
     if (tap_comparison_summarise(comparison, &sum, &err) != TAP_OK ||
@@ -241,7 +242,8 @@ static int say_all(const cli *args, tap_comparison *comparison)
     if (list_matches(args, comparison, &err) != EXIT_FINE)
         return trouble_error(args, &err);
     if (sum.unread)
-        return trouble(args, "%llu records could not be read; the remarks say why", (unsigned long long)sum.unread);
+        return trouble(args, "%s could not be read; the remarks say why",
+                       counted_text(text, sum.unread, N_("%llu record"), N_("%llu records")));
     return verdict.differs ? EXIT_DIFFERENT : EXIT_FINE;
 }
 

@@ -164,6 +164,7 @@ int cmd_nan(const cli *args)
     spot first = {.found = false};
     fed by = {.inputs = 0};
     uint64_t bad = 0, all = 0;
+    char text[TEXT_MAX];
     int status = run_open(args, &run);
     if (status)
         return status;
@@ -178,7 +179,7 @@ int cmd_nan(const cli *args)
     else if (first.found)
         say_people(&first, &by, bad, all);
     else
-        say(stdout, "no NaN or Inf in %llu records\n", (unsigned long long)all);
+        say(stdout, "no NaN or Inf in %s\n", counted_text(text, all, N_("%llu record"), N_("%llu records")));
     if (!status && first.found)
         status = EXIT_DIFFERENT;
     spot_free(&first);

@@ -354,7 +354,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(tmp_path):
     assert result.unread == 1
     done = command("compare", a, b)
     assert done.returncode == 2
-    assert "1 records could not be read" in done.stderr
+    assert "1 record could not be read" in done.stderr
     segment.unlink()
     assert command("compare", a, b).returncode == 2
 
