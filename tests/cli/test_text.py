@@ -79,8 +79,18 @@ def calls(part: list[str], names: dict[str, int]):
 
 
 def sources() -> list[Path]:
-    files = [*sorted((ROOT / "src").rglob("*.[ch]")), *sorted((ROOT / "include").rglob("*.h"))]
+    files = [f for folder in ("src", "include", "python/csrc") for f in sorted((ROOT / folder).rglob("*.[ch]"))]
     return [f for f in files if f.name != "text.c"]
+
+
+def named(part: list[str], argument: list[str]) -> list[str]:
+    """An argument that is one name: the text of that `static const char NAME[]`; any other as it stands."""
+    if len(argument) == 1:
+        begin = ["static", "const", "char", argument[0], "[", "]", "="]
+        for i in range(len(part) - len(begin)):
+            if part[i : i + len(begin)] == begin:
+                return part[i + len(begin) : part.index(";", i)]
+    return argument
 
 
 def wanted() -> dict[str, str]:
@@ -90,7 +100,7 @@ def wanted() -> dict[str, str]:
         part = tokens(path)
         for name, args in calls(part, CALLS):
             if len(args) > CALLS[name]:
-                for text in literals(args[CALLS[name]]):
+                for text in literals(named(part, args[CALLS[name]])):
                     out.setdefault(text, path.name)
         for table, columns in MACRO_TABLES.items():
             if table in part and path.suffix == ".h":

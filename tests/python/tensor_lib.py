@@ -56,6 +56,8 @@ for name in ("tap_stats_ieee_mean", "tap_stats_ieee_norm"):
     getattr(lib, name).argtypes = [C.POINTER(Stats)]
     getattr(lib, name).restype = C.c_double
 
+lib.tap_print_options_init_sized.argtypes = [C.POINTER(PrintOptions), C.c_size_t]
+lib.tap_print_options_init_sized.restype = None
 lib.tap_tensor_print.argtypes = [C.POINTER(Tensor), C.POINTER(PrintOptions), WRITE, C.c_void_p, C.POINTER(Error)]
 lib.tap_tensor_histogram.argtypes = [C.POINTER(Tensor), C.c_double, C.c_double, C.POINTER(C.c_uint64), C.c_int,
                                      C.POINTER(Error)]
@@ -101,7 +103,7 @@ def convert(array, to, name=None):
 def text(array, name=None, **options):
     """What tap_tensor_print writes."""
     opt, err, pieces = PrintOptions(), Error(), []
-    lib.tap_print_options_init(C.byref(opt))
+    lib.tap_print_options_init_sized(C.byref(opt), C.sizeof(opt))
     for key, value in options.items():
         setattr(opt, key, value)
     write = WRITE(lambda user, data, length: pieces.append(data[:length]))

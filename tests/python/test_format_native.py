@@ -23,8 +23,12 @@ class Tensor(C.Structure):
 
 
 class Entry(C.Structure):
-    _fields_ = [("name", C.c_char_p), ("value_type", C.c_int), ("tensor", Tensor), ("number", C.c_double),
-                ("imag", C.c_double), ("integer", C.c_int64), ("text", C.c_char_p), ("offset", C.c_uint64)]
+    _fields_ = [("size", C.c_size_t), ("name", C.c_char_p), ("value_type", C.c_int), ("tensor", Tensor),
+                ("number", C.c_double), ("imag", C.c_double), ("integer", C.c_int64), ("text", C.c_char_p),
+                ("offset", C.c_uint64)]
+
+    def __init__(self):
+        super().__init__(size=C.sizeof(Entry))
 
 
 class DtypeInfo(C.Structure):
