@@ -706,7 +706,7 @@ static tap_status step_to(tap_recorder *rec, bool next, int64_t step)
         return status;
     tap__recorder_mind_writer(rec, session, false);
     tap__recorder_hear(rec, session);
-    return status == TAP_OK && rec->options.durability >= TAP_DURABLE_FLUSH ? tap_recorder_flush(rec, -1, NULL) : status;
+    return status == TAP_OK && rec->options.durability >= TAP_DURABLE_FLUSH ? tap__recorder_keep(rec) : status;
 }
 
 tap_status tap_recorder_set_step(tap_recorder *rec, int64_t step)
@@ -734,7 +734,7 @@ static bool finish_is_done(tap_ring_header *header, uint64_t want)
     return atomic_load(&header->finished);
 }
 
-/* Waits for the writer, as long as it makes progress. */
+/* Waits for the writer, as long as it makes progress; timeout_ms 0: only looks. */
 static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_fn done, uint64_t want, int timeout_ms,
                                   tap_error *err)
 {
@@ -745,18 +745,20 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
         if (done(h, want))
             return TAP_OK;
         tap__ring_wake_writer(&s->ring);
-        tap__ring_wait_tail(&s->ring, seen, 20);
+        tap__recorder_mind_writer(rec, s, false);
         uint64_t now = tap__monotonic_ns();
         if (atomic_load(&h->progress) != progress) {
             progress = atomic_load(&h->progress);
             moved = now;
         }
-        tap__recorder_mind_writer(rec, s, false);
-        if (timeout_ms >= 0 && now - start > (uint64_t)timeout_ms * 1000000u)
+        if (timeout_ms >= 0 && now - start >= (uint64_t)timeout_ms * 1000000u)
             return tap_fail(err, TAP_E_TIMEOUT, "%s: not everything was written within %d ms", s->dir->path, timeout_ms);
-        if (now - moved > (uint64_t)rec->options.stall_ms * 1000000u)
+        if (now - moved > (uint64_t)rec->options.stall_ms * 1000000u) {
+            atomic_store(&s->stalled_at, progress + 1);
             return tap_fail(err, TAP_E_TIMEOUT, "%s: the writer made no progress for %d ms; is the disk working?",
                             s->dir->path, rec->options.stall_ms);
+        }
+        tap__ring_wait_tail(&s->ring, seen, 20);
     }
 }
 

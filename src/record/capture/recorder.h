@@ -62,7 +62,7 @@ struct tap_recorder {
 };
 
 enum { TAP_TOLD_STALL = 1, TAP_TOLD_DROP = 2, TAP_TOLD_WRITER = 4, TAP_TOLD_FILE = 16, TAP_TOLD_RESTART = 32,
-       TAP_TOLD_STEP = 64, TAP_TOLD_NAME = 128, TAP_TOLD_MOVED = 256 };
+       TAP_TOLD_STEP = 64, TAP_TOLD_NAME = 128, TAP_TOLD_MOVED = 256, TAP_TOLD_FLUSH = 512 };
 
 /* The session of this process, made anew in a forked child. NULL: it could not be (said once). */
 tap_session *tap__recorder_session(tap_recorder *rec);
@@ -74,6 +74,12 @@ void tap__recorder_tell(tap_recorder *rec, uint32_t told, const tap_error *err);
 void tap__recorder_hear(tap_recorder *rec, tap_session *session);
 /* Starts a new writer when the old one is gone. Cheap when called often. */
 void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now);
+
+/* reserve.c: was the writer given up on, and has it done nothing since? Nothing but a flush or a close that was asked for
+ * waits for it then. The session has a ring. */
+bool tap__session_is_stuck(const tap_session *session);
+/* save.c: tap_recorder_flush on behalf of a save or a step: not waiting for a writer that is stuck. */
+tap_status tap__recorder_keep(tap_recorder *rec);
 
 /* reserve.c: in a forked child, in its only thread: what was remembered of the parent's is not true any more. */
 void tap__save_forked(void);

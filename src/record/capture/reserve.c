@@ -76,15 +76,20 @@ unsigned tap__job_wants(const tap_job *job)
 
 /* ---------------------------------------------------------------------------------------------- room in the ring */
 
+bool tap__session_is_stuck(const tap_session *session)
+{
+    uint64_t given_up = atomic_load(&session->stalled_at);
+    return given_up && given_up - 1 == atomic_load(&session->ring.header->progress);
+}
+
 bool tap__job_wait(tap_job *job, tap_job_wait *wait, uint32_t seen)
 {
     tap_session *s = job->session;
     tap_ring_header *h = s->ring.header;
     uint64_t progress = atomic_load(&h->progress), now = tap__monotonic_ns();
-    uint64_t given_up = atomic_load(&s->stalled_at);
     tap__recorder_mind_writer(job->rec, s, false);
     tap__recorder_hear(job->rec, s);
-    if (given_up && given_up - 1 == progress)
+    if (tap__session_is_stuck(s))
         return false;
     atomic_store(&s->stalled_at, 0);
     if (!wait->since_ns || wait->progress != progress)

@@ -108,12 +108,23 @@ tap_status tap__save_leaf(tap_job *job)
 
 /* --------------------------------------------------------------------------------------------------------- the calls */
 
+tap_status tap__recorder_keep(tap_recorder *rec)
+{
+    tap_session *session = tap__recorder_session(rec);
+    bool stuck = session && session->has_ring && tap__session_is_stuck(session);
+    tap_error err;
+    tap_status status = tap_recorder_flush(rec, stuck ? 0 : -1, &err);
+    if (status == TAP_E_TIMEOUT && !stuck)
+        tap__recorder_tell(rec, TAP_TOLD_FLUSH, &err);
+    return status;
+}
+
 tap_status tap__save_end(tap_job *job, tap_status status)
 {
     if (atomic_load_explicit(&job->site->lost, memory_order_relaxed) && !job->session->layout->native)
         tap__losses_journal(job->rec, job->session, job->site); /* now: nobody else could name it */
     if (job->rec->options.durability == TAP_DURABLE_SAVE && status == TAP_OK)
-        return tap_recorder_flush(job->rec, -1, NULL);
+        return tap__recorder_keep(job->rec);
     return status;
 }
 

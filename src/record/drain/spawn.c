@@ -1,4 +1,5 @@
 /* spawn.c - starting the writer's process, and its first steps there: detach from everything of the producer's. */
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
@@ -24,7 +25,7 @@
 
 enum { FREED = 8 };
 
-enum { SPAWN_S = 10, SPAWN_PAUSE_MS = 1 };
+enum { SPAWN_MS = 10000, KILLED_MS = 1000, SPAWN_PAUSE_US = 1000 };
 
 extern char **environ;
 extern volatile int tap__writer_stop;
@@ -84,19 +85,28 @@ char *tap__writer_find(const char *given)
     return found ? found : find_in_path();
 }
 
+/* As waitpid, for ms at most; 0: it is there still. */
+static pid_t wait_for(pid_t pid, int *status, uint64_t ms)
+{
+    for (uint64_t start = tap__monotonic_ns();; usleep(SPAWN_PAUSE_US)) {
+        pid_t left = waitpid(pid, status, WNOHANG);
+        if (left > 0 || (left < 0 && errno != EINTR))
+            return left;
+        if (tap__monotonic_ns() - start > ms * 1000000u)
+            return 0;
+    }
+}
+
 /* The writer forks and leaves at once: nobody's wait() ever meets the real one. What TENSORTAP_WRITER names may be any
- * program: one that does not leave is ended. As waitpid; 0: so it was. */
+ * program, and the real one may be stopped or hang in the disk it is read from: one that does not leave is ended, and
+ * one that cannot be ended is left. As waitpid; 0: it did not leave by itself. */
 static pid_t wait_shortly(pid_t pid, int *status)
 {
-    for (int ms = 0; ms < SPAWN_S * 1000; ms += SPAWN_PAUSE_MS) {
-        pid_t left = waitpid(pid, status, WNOHANG);
-        if (left != 0 && (left > 0 || errno != EINTR))
-            return left;
-        usleep(SPAWN_PAUSE_MS * 1000);
-    }
+    pid_t left = wait_for(pid, status, SPAWN_MS);
+    if (left)
+        return left;
     kill(pid, SIGKILL);
-    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
-        ;
+    wait_for(pid, status, KILLED_MS);
     return 0;
 }
 
@@ -146,7 +156,8 @@ tap_status tap__writer_spawn(const tap_ring *ring, tap_dir *root, const char *co
     if (left < 0)
         return TAP_OK; /* the application reaps every child itself */
     if (left == 0)
-        return tap_fail(err, TAP_E_TIMEOUT, "the writer %s did not start within %d s and was ended", command, SPAWN_S);
+        return tap_fail(err, TAP_E_TIMEOUT, "the writer %s did not start within %d s and was ended", command,
+                        SPAWN_MS / 1000);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return tap_fail(err, TAP_E_IO, "the writer %s did not start (status 0x%x); run it with: tensortap version",
                         command, (unsigned)status);

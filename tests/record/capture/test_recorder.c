@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static char *last_log;
 
@@ -651,22 +652,139 @@ static void renamed_and_removed(void **state)
     }
 }
 
-/* TENSORTAP_WRITER names a program that never answers: a thread writes, and soon. */
-static void a_writer_that_never_answers(void **state)
+/* What TENSORTAP_WRITER may name; %s is the real command. */
+static const struct hostile {
+    const char *what, *script;
+    bool comes_late; /* it wrote its number beside the script, and waits to go on */
+} HOSTILE[] = {
+    {"sleeps", "exec sleep 1000", false},
+    {"is stopped before it has left", "kill -STOP $$; exec %s \"$@\"", false},
+    {"leaves at once", "exit 0", false},
+    {"fails", "exit 3", false},
+    {"floods", "exec yes", false},
+    {"closes all it has", "for fd in 0 1 2 3 4 5 6 7 8 9; do eval \"exec $fd<&-\"; done; exec sleep 1000", false},
+    {"is stopped when it has left",
+     "sh -c 'kill -STOP $$; exec \"$@\"' sh %s \"$@\" &\necho $! >$0.pid", true},
+};
+enum { HOSTILE_COUNT = sizeof HOSTILE / sizeof HOSTILE[0] };
+
+static int told_of_a_thread;
+
+static void count_told(void *user, tap_log_level level, const char *message)
+{
+    (void)user;
+    (void)level;
+    told_of_a_thread += strstr(message, "a thread writes instead") != NULL;
+}
+
+static void go_on(const char *script)
+{
+    char path[700];
+    int pid = 0;
+    snprintf(path, sizeof path, "%s.pid", script);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &pid) == 1 && pid > 1)
+        kill(pid, SIGCONT);
+    if (file)
+        fclose(file);
+}
+
+/* A program of its own. 0: it recorded, and said once that a thread writes. */
+static int record_with(const struct hostile *hostile, const char *dir, const char *script)
+{
+    tap_options options = options_for(dir, script);
+    tap_recorder *rec;
+    tap_log_set(count_told, NULL);
+    alarm(60); /* two limits, of 10 s and 20 s */
+    if (tap_recorder_open(&options, &rec, NULL) != TAP_OK)
+        return 1;
+    if (save_one(rec) != TAP_OK)
+        return 2;
+    if (hostile->comes_late)
+        go_on(script);
+    if (save_one(rec) != TAP_OK || tap_recorder_flush(rec, -1, NULL) != TAP_OK)
+        return 3;
+    if (tap_recorder_close(rec, NULL) != TAP_OK)
+        return 4;
+    return told_of_a_thread == 1 ? 0 : 5;
+}
+
+static void make_script(const char *path, const char *format)
+{
+    char text[1000];
+    const char *at = strstr(format, "%s");
+    int before = at ? (int)(at - format) : (int)strlen(format);
+    snprintf(text, sizeof text, "#!/bin/sh\n%.*s%s%s\n", before, format, at ? TAP_COMMAND : "", at ? at + 2 : "");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0700), 0);
+}
+
+/* Whatever the program does that TENSORTAP_WRITER names: a thread writes, and soon. */
+static void writers_that_never_answer(void **state)
 {
     (void)state;
-    char *dir = scratch_make(), command[600];
-    snprintf(command, sizeof command, "%s/sleeps", dir);
-    FILE *file = fopen(command, "w");
-    fputs("#!/bin/sh\nexec sleep 1000\n", file);
-    fclose(file);
-    assert_int_equal(chmod(command, 0700), 0);
-    tap_options options = options_for(dir, command);
-    alarm(60);
+    char *dirs[HOSTILE_COUNT], script[600];
+    pid_t pids[HOSTILE_COUNT];
+    fflush(NULL);
+    for (int i = 0; i < HOSTILE_COUNT; i++) { /* side by side: each takes until a limit */
+        dirs[i] = scratch_make();
+        snprintf(script, sizeof script, "%s/hostile", dirs[i]);
+        make_script(script, HOSTILE[i].script);
+        pids[i] = fork();
+        if (pids[i] == 0)
+            _exit(record_with(&HOSTILE[i], dirs[i], script));
+    }
+    for (int i = 0; i < HOSTILE_COUNT; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        if (status)
+            fail_msg("a writer that %s: status 0x%x", HOSTILE[i].what, (unsigned)status);
+        expect_list(dirs[i], NULL, "x@0.0 forward float32[] 0\nx@0.1 forward float32[] 0\n");
+        expect_verify(dirs[i], TAP_OK);
+        scratch_drop(dirs[i]);
+    }
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/* Where each save waits for the disk: for one that takes nothing the first one waits, and the others when it moved. */
+static void a_stuck_writer_is_waited_for_once(void **state)
+{
+    (void)state;
+    char *dir = scratch_make();
+    tap_options options = options_for(dir, TAP_COMMAND);
+    options.durability = TAP_DURABLE_SAVE;
+    options.stall_ms = 500;
     tap_recorder *rec = must_open(&options);
-    alarm(0);
+    tap_counts counts;
+    tap_counts_init(&counts);
+    assert_int_equal(save_one(rec), TAP_OK);
+    tap_recorder_counts(rec, &counts);
+    assert_true(counts.writer_pid > 1 && counts.writer_pid != getpid());
+    kill(counts.writer_pid, SIGSTOP);
+    uint64_t start = now_ms();
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(save_one(rec), TAP_E_TIMEOUT);
+    assert_int_equal(tap_step(rec), TAP_E_TIMEOUT);
+    if (now_ms() - start > 5000)
+        fail_msg("20 saves waited for %llu ms", (unsigned long long)(now_ms() - start));
+    tap_error err;
+    tap_recorder_error(rec, &err);
+    assert_non_null(strstr(err.message, "no progress"));
+    kill(counts.writer_pid, SIGCONT);
+    for (start = now_ms(); tap_recorder_flush(rec, -1, NULL) != TAP_OK;)
+        assert_true(now_ms() - start < 20000);
     assert_int_equal(save_one(rec), TAP_OK);
     must_close(rec);
+    expect_verify(dir, TAP_OK);
     scratch_drop(dir);
 }
 
@@ -1067,7 +1185,8 @@ int main(void)
         cmocka_unit_test(a_forked_child_has_its_own_thread_number),
         cmocka_unit_test(a_child_that_cannot_record_says_so),
         cmocka_unit_test(renamed_and_removed),
-        cmocka_unit_test(a_writer_that_never_answers),
+        cmocka_unit_test(writers_that_never_answer),
+        cmocka_unit_test(a_stuck_writer_is_waited_for_once),
         cmocka_unit_test(children_of_children_and_two_recorders),
         cmocka_unit_test(exit_while_other_threads_save),
         cmocka_unit_test(slots_come_back),
