@@ -357,13 +357,13 @@ static bool judge_difference(const tap_batch *batch, judged *it)
 
 static void judge_beyond(judged *it)
 {
-    static const double SHARES[] = {0.5, 0.9, 0.99};
+    static const int PERCENTS[] = {50, 90, 99};
     tap_match *m = &it->match;
     const tap_beyond *look = &it->spanned.beyond;
     m->beyond = look->beyond;
     m->ratio = look->ratio;
     for (int i = 0; i < 3; i++)
-        m->percentile[i] = tap__beyond_percentile(look, SHARES[i]);
+        m->percentile[i] = tap__beyond_percentile(look, PERCENTS[i]);
     if (look->beyond == 0)
         return;
     settle(it, TAP_MATCH_WRONG, TAP_EVIDENCE_VALUES);

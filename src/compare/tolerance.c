@@ -182,13 +182,13 @@ void tap__beyond_join(tap_beyond *look, const tap_beyond *more)
         look->bins[i] += more->bins[i];
 }
 
-double tap__beyond_percentile(const tap_beyond *look, double share)
+double tap__beyond_percentile(const tap_beyond *look, int percent)
 {
-    double above = (double)look->count * (1 - share); /* values that may be larger */
-    uint64_t larger = 0;
+    uint64_t larger = 0, left = 100 - (uint64_t)percent;
     for (int i = 1; i < TAP_ERROR_BINS; i++) {
         larger += look->bins[i];
-        if ((double)larger > above)
+        /* larger > count * left / 100, in whole numbers: 10 * (1 - 0.9) is less than 1 */
+        if (larger > look->count / 100 * left + look->count % 100 * left / 100)
             return look->largest * exp2(-(i - 1) / 4.0);
     }
     return 0;

@@ -45,7 +45,7 @@ typedef struct tap_beyond {
 void tap__beyond_begin(tap_beyond *look, tap_dtype a, tap_dtype b);
 void tap__beyond_next(tap_beyond *look, const void *a, const void *b, int64_t elements);
 void tap__beyond_join(tap_beyond *look, const tap_beyond *more);
-/* The error that `share` of the values do not exceed, up to a factor of 2^(1/4). */
-double tap__beyond_percentile(const tap_beyond *look, double share);
+/* The error that `percent` of the values do not exceed, up to a factor of 2^(1/4). */
+double tap__beyond_percentile(const tap_beyond *look, int percent);
 
 #endif

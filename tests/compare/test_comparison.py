@@ -118,6 +118,21 @@ def test_classes_and_metrics_are_numpys(tmp_path):
                 assert exact <= percentile * (1 + 1e-12) and percentile <= exact * 1.2 + 1e-300
 
 
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 20, 99, 100, 101, 1000])
+def test_percentiles_at_their_edges(tmp_path, count):
+    first, second = [], []
+    for wrong in sorted({1, count // 100, count // 10, count // 10 + 1, count // 2, count // 2 + 1} - {0}):
+        a = np.arange(count, dtype="f8")
+        b = a.copy()
+        b[:wrong] += 1
+        first.append((f"t{wrong}", a))
+        second.append((f"t{wrong}", b))
+    result = {m.name: m for m in tap.compare(write(tmp_path / "a", first), write(tmp_path / "b", second))}
+    for (name, a), (_, b) in zip(first, second, strict=True):
+        exact = [sorted(np.abs(a - b))[-(-count * percent // 100) - 1] for percent in (50, 90, 99)]
+        assert list(result[name].difference.percentiles) == exact, name
+
+
 def chain(scale: float = 0, at: int = 3):
     """Values that feed one another; from number `at` on they are off by `scale`."""
     rng = np.random.default_rng(7)
