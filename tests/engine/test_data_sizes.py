@@ -101,3 +101,17 @@ def test_with_every_node_watched(engine: Any) -> None:
     for options in ({"tap": "*"}, {"check": "eager"}, {"profile": True}, {"strict": True}):
         torch.testing.assert_close(engine.compile(lambda x: x[x > 0] * 2, **options)(x), torch.tensor([4.0, 6.0]))
     assert tensortap.counters()["host"] == 0
+
+
+def test_slices_where_the_data_says(engine: Any) -> None:
+    """A place in a tensor's storage that only the host knows."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        i = int(x.abs().argmax())
+        return torch.cat([x[:i], x[i : i + 1] * 2, x[i + 1 :]])
+
+    compiled = torch.compile(run, backend="tensortap", fullgraph=True)
+    for place in (0, 1, 5, 9):
+        x = torch.rand(10)
+        x[place] = 3.0
+        assert torch.equal(compiled(x), run(x))

@@ -204,6 +204,8 @@ class _Reader:
             return False
         if not value.node.expr.free_symbols <= self.symbols.keys():
             return False  # a symbol nobody has seen before is born here
+        if node.target is torch.ops.aten.sym_storage_offset.default and value.node.expr.is_Symbol:
+            return not _is_unbacked(value)  # a tensor that the host hands over tells its sizes, not its place
         return self.size(value) is not None
 
     def margin(self, node: Any) -> int | None:
@@ -267,6 +269,10 @@ class _Reader:
                 raise RuntimeError(
                     f"node {node.name}: a traced graph has no {node.op} nodes; compile the model with torch.compile"
                 )
+
+
+def _is_unbacked(value: torch.SymInt) -> bool:
+    return bool(value.node.shape_env.is_unbacked_symint(value.node.expr))
 
 
 def _require(margin: int, message: str) -> None:
