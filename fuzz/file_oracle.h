@@ -68,7 +68,9 @@ static inline void oracle_file(const uint8_t *bytes, size_t len, const tap_forma
         ORACLE(entry.value_type != TAP_VALUE_TENSOR || tap_tensor_count(&entry.tensor) == 0 || format->unaligned ||
                again.tensor.data == entry.tensor.data);
     }
-    ORACLE(tap_file_get(file, tap_file_count(file), &(tap_file_entry){0}, &err) == TAP_E_NOTFOUND);
+    tap_file_entry none;
+    tap_file_entry_init(&none);
+    ORACLE(tap_file_get(file, tap_file_count(file), &none, &err) == TAP_E_NOTFOUND);
     tap_file_close(file);
 }
 
