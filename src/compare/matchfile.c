@@ -2,16 +2,19 @@
  * schema follow from it. */
 #include "compare/matchfile.h"
 
+#include "base/dir.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------- columns */
 
@@ -185,7 +188,7 @@ tap_status tap__matchfile_fail(const tap_matchfile *file, int code, const char *
     if (primary == SQLITE_FULL)
         return tap_fail(err, TAP_E_NOSPACE, "compare: cannot %s %s: the disk is full; set TMPDIR to a directory with room, "
                         "or keep the result elsewhere", what, path);
-    if (primary == SQLITE_NOTADB || primary == SQLITE_CORRUPT)
+    if (file->strange ? tap__sql_is_damage(code) : primary == SQLITE_NOTADB || primary == SQLITE_CORRUPT)
         return tap_fail(err, TAP_E_FORMAT, "compare: %s is not the result of a comparison, or it is damaged", path);
     return tap_fail(err, TAP_E_IO, "compare: cannot %s %s: %s", what, path,
                     file->db ? sqlite3_errmsg(file->db) : sqlite3_errstr(code));
@@ -295,15 +298,22 @@ static int64_t pragma(tap_matchfile *file, const char *sql)
 static tap_status open_checked(tap_matchfile *file, const char *path, tap_error *err)
 {
     struct stat st;
+    file->strange = true;
     file->path = tap__strdup(path);
     if (!file->path)
         return tap_fail_nomem(err);
-    if (stat(path, &st) != 0)
-        return tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+    int fd = tap__fd_away(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)); /* a named pipe is not waited for */
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        tap_status status = tap_fail_errno(err, TAP_E_IO, "cannot open %s", path);
+        if (fd >= 0)
+            close(fd);
+        return status;
+    }
+    int code = S_ISREG(st.st_mode) ? tap__sql_open_strange(fd, path, &file->limit, &file->db) : SQLITE_NOTADB;
+    close(fd);
     if (S_ISDIR(st.st_mode))
         return tap_fail(err, TAP_E_INVALID, "compare: %s is a directory; give two recordings, or one result that was kept",
                         path);
-    int code = sqlite3_open_v2(path, &file->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
     if (code != SQLITE_OK)
         return tap__matchfile_fail(file, code, "open", err);
     if (pragma(file, "PRAGMA application_id") != 0x54415043)

@@ -4,9 +4,8 @@
 #define TAP_COMPARE_MATCHFILE_H
 
 #include "base/newfile.h"
+#include "base/strange.h"
 #include "tensortap/tensortap_compare.h"
-
-#include <sqlite3.h>
 
 enum { TAP_MATCHFILE_VERSION = 1 };
 
@@ -15,6 +14,8 @@ typedef struct tap_matchfile {
     sqlite3_stmt *insert, *set_class, *set_info, *get_info, *get;
     char *path;          /* for messages; NULL: a temporary file */
     tap_newfile file;    /* while it is being written under another name */
+    bool strange;        /* it was there already: anybody may have written it */
+    tap_sql_limit limit;
     tap_match row;       /* what tap__matchfile_get gave last */
 } tap_matchfile;
 

@@ -1,7 +1,10 @@
 """Comparing recordings, against what numpy says of the same arrays: metrics, classes, tolerances, and what goes wrong."""
 
+import contextlib
 import math
+import os
 import random
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -394,6 +397,35 @@ def test_results_are_kept_and_read_again(tmp_path):
         with pytest.raises(tap.Error):
             tap.compare(a, bad)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing temporary stays"
+
+
+ENDLESS = {
+    "a view": """ALTER TABLE match RENAME TO kept; CREATE VIEW match AS WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n FROM r)
+                 SELECT kept.* FROM kept, r""",
+    "a view of what is known": """ALTER TABLE info RENAME TO kept; CREATE VIEW info AS WITH RECURSIVE r(key, value) AS
+                 (SELECT 'a', 1 UNION ALL SELECT * FROM r) SELECT * FROM r WHERE key = 'b'""",
+    "another schema": "DROP TABLE match; CREATE TABLE match(id)",
+    "a trigger": "CREATE TRIGGER t BEFORE UPDATE ON match BEGIN DELETE FROM match; END",
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_a_result_of_a_stranger_ends(tmp_path, what):
+    kept = tmp_path / "r.cmp"
+    tap.compare(write(tmp_path / "a", chain()), write(tmp_path / "b", chain(1e-3)), output=kept)
+    with contextlib.closing(sqlite3.connect(kept)) as db:
+        db.executescript(ENDLESS[what])
+    done = command("compare", kept)
+    if what == "a trigger":
+        assert done.returncode == 1, "nothing of it runs"
+    else:
+        assert done.returncode == 2 and "is not the result of a comparison, or it is damaged" in done.stderr, done.stderr
+
+
+def test_a_result_that_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.cmp")
+    done = command("compare", tmp_path / "pipe.cmp")
+    assert done.returncode == 2 and "is not the result of a comparison" in done.stderr, done.stderr
 
 
 def test_filters(tmp_path):

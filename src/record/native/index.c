@@ -29,7 +29,7 @@ tap_status tap__index_fail(const tap_index *index, int code, const char *what, t
     if (primary == SQLITE_FULL)
         return tap_fail(err, TAP_E_NOSPACE, "cannot %s %s: the disk is full; free space, then run: tensortap index DIR",
                         what, path);
-    if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB)
+    if (index->writable ? primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB : tap__sql_is_damage(code))
         return tap_fail(err, TAP_E_CORRUPT, "cannot %s %s: it is damaged; run: tensortap index DIR", what, path);
     return tap_fail(err, TAP_E_IO, "cannot %s %s: %s", what, path,
                     index->db ? sqlite3_errmsg(index->db) : sqlite3_errstr(code));
@@ -170,40 +170,10 @@ static tap_status prepare_all(tap_index *index, tap_error *err)
     return tap__index_prepare(index, "INSERT INTO text VALUES(?1,?2,?3)", &index->add_text, err);
 }
 
-/* The path of the open file now; where /proc does not tell, the one it was opened at. */
-static char *file_path(const tap_index *index, int fd)
+static int attach_new(tap_index *index)
 {
-    if (index->file.path)
-        return tap__file_path(&index->file);
-    char *path = tap__fd_path(fd);
-    return path ? path : tap__strdup(index->path);
-}
-
-static void put_uri(tap_strbuf *out, const char *path, const char *query)
-{
-    tap__strbuf_str(out, path[0] == '/' ? "file://" : "file:");
-    for (; *path; path++) {
-        if (strchr("%?#", *path))
-            tap__strbuf_printf(out, "%%%02X", (unsigned char)*path);
-        else
-            tap__strbuf_char(out, *path);
-    }
-    tap__strbuf_str(out, query);
-}
-
-int tap__index_attach(tap_index *index, int fd, int flags, const char *query)
-{
-    char *path = file_path(index, fd);
-    tap_strbuf uri = TAP_STRBUF_INIT;
-    struct stat ours, there;
-    int code = SQLITE_NOMEM;
-    put_uri(&uri, path ? path : "", query);
-    if (path && !uri.failed)
-        code = sqlite3_open_v2(uri.text, &index->db, flags | TAP_INDEX_OPEN | SQLITE_OPEN_URI, NULL);
-    if (code == SQLITE_OK && (fstat(fd, &ours) != 0 || stat(path, &there) != 0 || ours.st_dev != there.st_dev ||
-                              ours.st_ino != there.st_ino))
-        code = SQLITE_CANTOPEN;
-    tap__strbuf_free(&uri);
+    char *path = tap__file_path(&index->file);
+    int code = path ? tap__sql_attach(index->file.fd, path, SQLITE_OPEN_READWRITE, "", &index->db) : SQLITE_NOMEM;
     tap__free(path);
     return code;
 }
@@ -213,8 +183,8 @@ static tap_status index_begin(tap_index *index, tap_error *err)
     static const char PRAGMAS[] =
         "PRAGMA page_size=8192; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE;"
         "PRAGMA cache_size=-32768; PRAGMA application_id=0x54415049; PRAGMA user_version=1; BEGIN;";
-    int code = index->path ? tap__index_attach(index, index->file.fd, SQLITE_OPEN_READWRITE, "")
-                           : sqlite3_open_v2(":memory:", &index->db, SQLITE_OPEN_READWRITE | TAP_INDEX_OPEN, NULL);
+    int code = index->path ? attach_new(index)
+                           : sqlite3_open_v2(":memory:", &index->db, SQLITE_OPEN_READWRITE | TAP_SQL_OPEN, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_exec(index->db, PRAGMAS, NULL, NULL, NULL);
     if (code == SQLITE_OK)

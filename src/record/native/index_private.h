@@ -3,9 +3,8 @@
 #define TAP_RECORD_INDEX_PRIVATE_H
 
 #include "base/newfile.h"
+#include "base/strange.h"
 #include "record/native/index.h"
-
-#include <sqlite3.h>
 
 #define TAP_INDEX_APPLICATION 0x54415049
 #define TAP_INDEX_VERSION 1
@@ -42,7 +41,7 @@ struct tap_index {
     char *path;             /* NULL in memory */
     bool writable;
     bool all_names;         /* every name was read from the file */
-    uint64_t steps, most_steps; /* of SQLite's machine, since it was last asked and at most, for a file */
+    tap_sql_limit limit;    /* for a file that is read */
     tap_strings names, texts;
     tap_segment_range *segments;
     size_t segment_count;
@@ -59,11 +58,6 @@ bool tap__row_decode(tap_row *row, const uint8_t *bytes, size_t len);
 /* Makes room for id; NULL without memory. */
 tap_string *tap__strings_at(tap_strings *strings, size_t id);
 void tap__strings_free(tap_strings *strings);
-
-/* SQLite opens files by path only: opens the one that is open at fd, without going through links, and makes sure that
- * it is the same. flags: how; query: of the URI. Returns SQLite's code. */
-#define TAP_INDEX_OPEN (SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_NOFOLLOW)
-int tap__index_attach(tap_index *index, int fd, int flags, const char *query);
 
 tap_status tap__index_fail(const tap_index *index, int code, const char *what, tap_error *err);
 tap_status tap__index_prepare(tap_index *index, const char *sql, sqlite3_stmt **out, tap_error *err);

@@ -12,43 +12,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FEW_NAMES = 64 }; /* more than this are looked for by reading all rows */
-
-/* A file may come from anybody. Every step of SQLite's machine reads some bytes of it: a file that keeps it busy for more
- * than its size allows is damaged. */
-enum { STEPS_BETWEEN = 10000, STEPS_ANY = 1000000, STEPS_PER_BYTE = 4 };
-
-static int count_steps(void *user)
-{
-    tap_index *index = user;
-    index->steps += STEPS_BETWEEN;
-    return index->steps > index->most_steps;
-}
-
-static int step(tap_index *index, sqlite3_stmt *statement)
-{
-    index->steps = 0;
-    int code = sqlite3_step(statement);
-    return code == SQLITE_INTERRUPT ? SQLITE_CORRUPT : code;
-}
-
-/* Nothing of a schema is run but tables and their indexes. */
-static int distrust(tap_index *index, int fd)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return SQLITE_IOERR;
-    index->most_steps = STEPS_ANY + STEPS_PER_BYTE * (uint64_t)st.st_size;
-    sqlite3_progress_handler(index->db, STEPS_BETWEEN, count_steps, index);
-    sqlite3_db_config(index->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    sqlite3_db_config(index->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    sqlite3_db_config(index->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
-    sqlite3_db_config(index->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-    return sqlite3_exec(index->db, "PRAGMA cell_size_check=ON", NULL, NULL, NULL);
-}
 
 /* One number, or -1. */
 static int64_t ask(tap_index *index, const char *sql)
@@ -56,7 +22,7 @@ static int64_t ask(tap_index *index, const char *sql)
     sqlite3_stmt *statement = NULL;
     int64_t number = -1;
     if (sqlite3_prepare_v2(index->db, sql, -1, &statement, NULL) == SQLITE_OK &&
-        step(index, statement) == SQLITE_ROW)
+        sqlite3_step(statement) == SQLITE_ROW)
         number = sqlite3_column_int64(statement, 0);
     sqlite3_finalize(statement);
     return number;
@@ -64,9 +30,7 @@ static int64_t ask(tap_index *index, const char *sql)
 
 static tap_status open_checked(tap_index *index, int fd, tap_error *err)
 {
-    int code = tap__index_attach(index, fd, SQLITE_OPEN_READONLY, "?immutable=1");
-    if (code == SQLITE_OK)
-        code = distrust(index, fd);
+    int code = tap__sql_open_strange(fd, index->path, &index->limit, &index->db);
     if (code != SQLITE_OK)
         return tap__index_fail(index, code, "open", err);
     int64_t entries = ask(index, "SELECT value FROM info WHERE key='entries'");
@@ -136,7 +100,7 @@ static tap_status string_get(tap_index *index, bool name, uint64_t id, const tap
     if (!get)
         return tap__index_fail(index, SQLITE_CORRUPT, "read", err);
     sqlite3_bind_int64(get, 1, (sqlite3_int64)id);
-    int code = step(index, get);
+    int code = sqlite3_step(get);
     tap_status status = code == SQLITE_ROW ? string_keep(index, strings, id, get, 0, err)
                                            : tap__index_fail(index, SQLITE_CORRUPT, "read", err);
     sqlite3_reset(get);
@@ -174,7 +138,7 @@ static tap_status read_all_names(tap_index *index, tap_error *err)
     TAP_TRY(tap__index_prepare(index, "SELECT id, text, hash FROM name", &all, err));
     tap_status status = TAP_OK;
     int code;
-    while (status == TAP_OK && (code = step(index, all)) == SQLITE_ROW)
+    while (status == TAP_OK && (code = sqlite3_step(all)) == SQLITE_ROW)
         status = string_keep(index, &index->names, (uint64_t)sqlite3_column_int64(all, 0), all, 1, err);
     sqlite3_finalize(all);
     if (status == TAP_OK && code != SQLITE_DONE)
@@ -205,7 +169,7 @@ static tap_status find_literal(tap_index *index, const char *name, name_ids *ids
     sqlite3_stmt *find = NULL;
     TAP_TRY(tap__index_prepare(index, "SELECT id, text, hash FROM name WHERE text=?1", &find, err));
     sqlite3_bind_blob(find, 1, name, (int)strlen(name), SQLITE_STATIC);
-    int code = step(index, find);
+    int code = sqlite3_step(find);
     tap_status status = TAP_OK;
     if (code == SQLITE_ROW) {
         ids->items[ids->count++] = (uint64_t)sqlite3_column_int64(find, 0);
@@ -333,7 +297,7 @@ tap_status tap__index_next(tap_index_rows *rows, tap_row *out, tap_error *err)
     if (!rows->statement)
         return TAP_END;
     int code;
-    while ((code = step(rows->index, rows->statement)) == SQLITE_ROW) {
+    while ((code = sqlite3_step(rows->statement)) == SQLITE_ROW) {
         out->seq = (uint64_t)sqlite3_column_int64(rows->statement, 0);
         if (out->seq < rows->next_seq) /* a tree that leads in circles */
             return tap__index_fail(rows->index, SQLITE_CORRUPT, "read", err);
