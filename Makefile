@@ -7,6 +7,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 300
 STRESS_SECONDS ?= 600
+KILLS ?= 1000
 PYTEST_ARGS ?=
 export PYTHON VENV JOBS FUZZ_SECONDS
 
@@ -16,7 +17,7 @@ WHEEL_SOURCES := $(shell find src include cmake python CMakeLists.txt pyproject.
 	-not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-quick test-compare bench bench-torch bench-engine bench-mindspore lint fuzz stress simulate asan tsan coverage aarch64 wheel install clean
+.PHONY: help setup build demo test test-quick test-compare bench bench-torch bench-engine bench-mindspore lint fuzz stress kill-moments simulate asan tsan coverage aarch64 wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -68,6 +69,9 @@ fuzz: setup ## every fuzz target for FUZZ_SECONDS (300)
 
 stress: setup ## random operations under every fault for STRESS_SECONDS (600); STRESS_SEED=N: those of that seed
 	@tools/stage.sh stress $(STRESS_SECONDS)
+
+kill-moments: setup ## kill -9 at KILLS (1000) random moments of each layout, synchronous and not (an hour)
+	@tools/stage.sh kill-moments $(KILLS)
 
 simulate: setup ## the machine dies: every state of the disk after workloads of up to three operations (hours)
 	@tools/stage.sh simulate

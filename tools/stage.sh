@@ -163,6 +163,13 @@ stress() { # SECONDS
     build/dev/stress seconds="$1" ${STRESS_SEED:+seed="$STRESS_SEED"}
 }
 
+# kill -9 at so many random moments of each layout, synchronous and not; nothing that had returned may be gone unsaid.
+kill_moments() { # KILLS
+    configure dev
+    cmake --build --preset dev -j "$jobs" --target stress
+    build/dev/stress kills="$1" ${STRESS_SEED:+seed="$STRESS_SEED"}
+}
+
 # The machine dies at any moment: what the disk may hold then is read back. The C tests look at one workload in many.
 simulate() {
     configure dev
@@ -190,6 +197,7 @@ case ${1:-} in
     aarch64) aarch64 ;;
     install) install_test ;;
     stress) stress "$2" ;;
+    kill-moments) kill_moments "$2" ;;
     simulate) simulate ;;
     bench) for script in bench/record/run.sh bench/record.sh bench/run.sh; do
                [[ -x $script ]] && exec "$script"

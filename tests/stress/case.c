@@ -196,12 +196,62 @@ static void check_dirs(running *c, bool recovered)
     }
 }
 
+static findings *left_to;
+
+static int look_for_left(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    static const char *const ENDS[] = {".tmp", "-journal", "-wal", "-shm"};
+    (void)st;
+    const char *name = path + at->base;
+    bool left = strncmp(name, ".tap-", 5) == 0;
+    for (size_t i = 0; i < sizeof ENDS / sizeof ENDS[0]; i++)
+        left |= strlen(name) > strlen(ENDS[i]) && strcmp(name + strlen(name) - strlen(ENDS[i]), ENDS[i]) == 0;
+    if (left && type == FTW_F)
+        finding_add(left_to, FIND_LEFT, "%s", path);
+    return 0;
+}
+
+/* Whoever records to the place again finds nothing half done there, and leaves nothing. */
+static void check_reopened(running *c, bool recovered)
+{
+    (void)recovered;
+    char dir[600];
+    const plan *p = c->v.plan;
+    int32_t value = 1;
+    tap_tensor tensor = {&value, TAP_I32, 0, NULL, NULL};
+    for (int run = 0; run < atomic_load(&c->v.t->ranks[0].runs); run++) {
+        snprintf(dir, sizeof dir, "%s/r%d", c->v.dir, run);
+        tap_options options;
+        tap_options_init(&options);
+        options.dir = dir;
+        options.layout = LAYOUT_NAMES[p->layout];
+        options.asynchronous = p->asynchronous;
+        options.mode = p->reopened;
+        options.rank = 0;
+        options.world_size = p->ranks;
+        options.distributed = p->ranks > 1;
+        options.ring_bytes = p->ring_bytes;
+        options.writer = TAP_COMMAND;
+        tap_error err;
+        tap_recorder *rec;
+        tap_status status = tap_recorder_open(&options, &rec, &err);
+        if (status == TAP_OK && tap_save(rec, "again", &tensor, NULL) != TAP_OK)
+            finding_add(c->out, FIND_FAILED, "a save after opening again");
+        if (status == TAP_OK)
+            status = tap_recorder_close(rec, &err);
+        if (status != TAP_OK)
+            finding_add(c->out, FIND_FAILED, "opened again: %.300s", err.message);
+        left_to = c->out;
+        nftw(dir, look_for_left, 16, FTW_PHYS);
+    }
+}
+
 /* In a process of its own: it may crash or hang. */
-static void check_apart(running *c, bool recovered)
+static void check_apart(running *c, void (*look)(running *, bool), bool recovered, const char *what)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        check_dirs(c, recovered);
+        look(c, recovered);
         fflush(NULL);
         _exit(0);
     }
@@ -210,14 +260,14 @@ static void check_apart(running *c, bool recovered)
     pid_t got;
     while ((got = waitpid(pid, &status, WNOHANG)) == 0) {
         if (now_ms() - start > CHECK_MS) {
-            finding_add(c->out, FIND_HANG, "reading the recording%s", recovered ? ", or recover" : "");
+            finding_add(c->out, FIND_HANG, "%s", what);
             kill(pid, SIGKILL);
             start = now_ms();
         }
         usleep(500);
     }
     if (got == pid)
-        crash_found(c->out, recovered ? "recover or reading after it" : "reading", status);
+        crash_found(c->out, what, status);
 }
 
 static void check_calls(running *c)
@@ -300,11 +350,13 @@ static _Noreturn void case_process(running *c)
     /* the writers go on; what was stopped too, and a disk that is full stays so until they are done */
     if (c->v.stopped)
         fault_undo(&c->v);
-    check_apart(c, false);
+    check_apart(c, check_dirs, false, "reading");
     check_left(c);
     fault_undo(&c->v);
-    check_apart(c, true);
+    check_apart(c, check_dirs, true, "recover, or reading after it");
     check_calls(c);
+    if (c->v.plan->reopened)
+        check_apart(c, check_reopened, true, "opening it again");
     _exit(0);
 }
 

@@ -1,6 +1,7 @@
 /* stress.c - the driver: many cases, one seed each, until the time is over.
  *
  *     stress [seconds=N] [seed=N] [dir=PATH]     cases from that seed on (else from the clock, which is printed)
+ *     stress kills=N [seconds=N] [seed=N]        kill -9 at N random moments of each layout, synchronous and not
  *     stress case=SEED [only=1,4,7] [dir=PATH]   one case again, with what the library said
  *
  *     stress record | check | returned ...       for tests/fault, see load.c
@@ -32,7 +33,10 @@ typedef struct session {
     bool no_shrink;
     uint64_t cases, skipped, failed, known;
     uint64_t saves, operations, whole, listed;
-    uint64_t faults[FAULT_COUNT], layouts[LAYOUT_COUNT];
+    uint64_t faults[FAULT_COUNT];
+    struct row {
+        uint64_t cases, saves, whole, listed, failed;
+    } rows[LAYOUT_COUNT][2]; /* [layout][asynchronous] */
 } session;
 
 static uint64_t now_s(void)
@@ -146,7 +150,11 @@ static void one_case(session *s, uint64_t seed)
     if (found->skipped && s->faults[p.fault]++ == 0)
         printf("not here: %s\n", found->items[0].text);
     s->faults[p.fault]++;
-    s->layouts[p.layout]++;
+    struct row *row = &s->rows[p.layout][p.asynchronous];
+    row->cases++;
+    row->saves += found->saves;
+    row->whole += found->whole;
+    row->listed += found->listed;
     s->saves += found->saves;
     s->operations += found->operations;
     s->whole += found->whole;
@@ -154,6 +162,7 @@ static void one_case(session *s, uint64_t seed)
     uint32_t fresh = count_new(&p, found, true);
     s->known += found->count > 0 && !fresh;
     if (fresh) {
+        row->failed++;
         s->failed++;
         printf("case=%llu FAILED\n", (unsigned long long)seed);
         plan_print(&p);
@@ -176,6 +185,31 @@ static void print_end(const session *s, uint64_t seconds)
     for (int i = 0; i < KNOWN_COUNT; i++)
         if (known_hits[i])
             printf("known: %s: %llu times\n", KNOWN[i].what, (unsigned long long)known_hits[i]);
+}
+
+static void print_rows(const session *s)
+{
+    for (int layout = 0; layout < LAYOUT_COUNT; layout++)
+        for (int later = 0; later < 2; later++) {
+            const struct row *row = &s->rows[layout][later];
+            printf("%-15s %-12s %6llu kills, %8llu saves had returned; found whole %llu and listed as lost %llu in two "
+                   "looks; %llu failed\n", LAYOUT_NAMES[layout], later ? "asynchronous" : "synchronous",
+                   (unsigned long long)row->cases, (unsigned long long)row->saves / 2, (unsigned long long)row->whole,
+                   (unsigned long long)row->listed, (unsigned long long)row->failed);
+        }
+}
+
+/* Seeds one after the other until the time is over, or `most` cases. */
+static int many(session *s, uint64_t seed, uint64_t seconds, uint64_t most)
+{
+    uint64_t start = now_s();
+    printf("stress: seed=%llu\n", (unsigned long long)seed);
+    for (uint64_t n = 0; n < most && now_s() - start < seconds; n++)
+        one_case(s, seed + n);
+    print_end(s, now_s() - start);
+    if (seed >= KILL_SEEDS)
+        print_rows(s);
+    return s->failed ? 1 : 0;
 }
 
 static uint64_t enabled_of(const char *list)
@@ -206,7 +240,7 @@ int main(int argc, char **argv)
     if (argc > 2 && !strchr(argv[1], '='))
         return load_main(argc, argv);
     static session s;
-    uint64_t seconds = 60, seed = (uint64_t)time(NULL), again = 0, enabled = ~0ull;
+    uint64_t seconds = 0, seed = (uint64_t)time(NULL), again = 0, kills = 0, enabled = ~0ull;
     const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     for (int i = 1; i < argc; i++) {
         char *value = strchr(argv[i], '=');
@@ -214,6 +248,7 @@ int main(int argc, char **argv)
             return 2;
         if (!strncmp(argv[i], "seconds=", 8)) seconds = strtoull(value + 1, NULL, 10);
         else if (!strncmp(argv[i], "seed=", 5)) seed = strtoull(value + 1, NULL, 10);
+        else if (!strncmp(argv[i], "kills=", 6)) kills = strtoull(value + 1, NULL, 10);
         else if (!strncmp(argv[i], "case=", 5)) again = strtoull(value + 1, NULL, 10);
         else if (!strncmp(argv[i], "only=", 5)) enabled = enabled_of(value + 1);
         else if (!strncmp(argv[i], "dir=", 4)) dir = value + 1;
@@ -226,16 +261,13 @@ int main(int argc, char **argv)
         return 2;
     }
     int result;
-    uint64_t start = now_s();
-    if (again) {
+    if (again)
         result = replay(&s, again, enabled);
-    } else {
-        printf("stress: seed=%llu\n", (unsigned long long)seed);
-        for (uint64_t n = 0; now_s() - start < seconds; n++)
-            one_case(&s, seed + n);
-        print_end(&s, now_s() - start);
-        result = s.failed ? 1 : 0;
-    }
+    else if (kills) /* a seed for ordinary cases will do: each round of them begins with the first layout */
+        result = many(&s, KILL_SEEDS + seed % 100000000u * LAYOUT_COUNT * 2, seconds ? seconds : UINT64_MAX,
+                      kills * LAYOUT_COUNT * 2);
+    else
+        result = many(&s, seed, seconds ? seconds : 60, UINT64_MAX);
     rmdir(s.work);
     return result;
 }

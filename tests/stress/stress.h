@@ -85,12 +85,15 @@ typedef struct plan {
     int durability;
     uint64_t ring_bytes, segment_bytes, last, disk_bytes; /* disk_bytes: 0: where the driver works, else a tmpfs */
     int stall_ms;
+    tap_open_mode reopened; /* opened again like this at the end, and looked for what a kill left there; NEW: not */
     int count;
     op ops[MAX_OPS];
 } plan;
 
 /* The same seed is the same plan. Seeds one after the other walk over layouts, async and faults. */
 void plan_make(plan *out, uint64_t seed);
+/* From this seed on: kill -9 at a random moment, of every layout, synchronous and not, in turns. */
+#define KILL_SEEDS 1000000000000u
 void plan_print(const plan *p);
 bool plan_is_native(const plan *p);
 

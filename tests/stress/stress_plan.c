@@ -19,6 +19,8 @@ const char *const FINDING_TEXTS[FINDING_COUNT] = {
 #undef X
 };
 
+enum { KILL_OPS = 16 };
+
 static const char *const OP_NAMES[] = {"open", "save",  "nested", "grad",  "burst", "step",
                                        "flush", "fork", "close",  "fault", "pause"};
 static const char *const MODE_NAMES[] = {"new", "append", "replace"};
@@ -93,10 +95,33 @@ static void make_options(plan *p, uint64_t *dice)
     p->disk_bytes = disk ? (8 + dice_roll(dice, 24)) << 20 : 0;
 }
 
+/* Killed at a random moment of its life, from before the open until after the close, all as likely: see stress.h. */
+static void plan_kill(plan *p, uint64_t number)
+{
+    static const fault_kind KINDS[] = {FAULT_KILL_PRODUCER, FAULT_KILL_PRODUCER, FAULT_KILL_WRITER, FAULT_KILL_BOTH};
+    uint64_t dice = number * 0x9FB21C651E98DF25u + 1;
+    p->layout = (int)(number % LAYOUT_COUNT);
+    p->asynchronous = number / LAYOUT_COUNT % 2;
+    p->fault = KINDS[dice_roll(&dice, sizeof KINDS / sizeof KINDS[0])];
+    p->reopened = TAP_OPEN_APPEND + (tap_open_mode)dice_roll(&dice, 2);
+    make_options(p, &dice);
+    add_fault(p, &dice, p->fault);
+    p->ops[0].wait = false;
+    p->ops[0].micros = (uint32_t)dice_roll(&dice, 1000u << dice_roll(&dice, 7)); /* most lives are short */
+    add_open(p, &dice, true);
+    for (int i = 0; i < KILL_OPS; i++)
+        add_value(p, &dice);
+    p->ops[p->count++] = (op){.kind = OP_CLOSE};
+}
+
 void plan_make(plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
     p->seed = seed;
+    if (seed >= KILL_SEEDS) {
+        plan_kill(p, seed - KILL_SEEDS);
+        return;
+    }
     p->layout = (int)(seed % LAYOUT_COUNT);
     p->fault = (fault_kind)(seed / LAYOUT_COUNT % FAULT_COUNT);
     p->asynchronous = seed / LAYOUT_COUNT / FAULT_COUNT % 2;
