@@ -207,7 +207,7 @@ static int many(session *s, uint64_t seed, uint64_t seconds, uint64_t most)
     for (uint64_t n = 0; n < most && now_s() - start < seconds; n++)
         one_case(s, seed + n);
     print_end(s, now_s() - start);
-    if (seed >= KILL_SEEDS)
+    if (seed >= KILL_CASES)
         print_rows(s);
     return s->failed ? 1 : 0;
 }
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
     if (again)
         result = replay(&s, again, enabled);
     else if (kills) /* a seed for ordinary cases will do: each round of them begins with the first layout */
-        result = many(&s, KILL_SEEDS + seed % 100000000u * LAYOUT_COUNT * 2, seconds ? seconds : UINT64_MAX,
+        result = many(&s, KILL_CASES + seed % 100000000u * LAYOUT_COUNT * 2, seconds ? seconds : UINT64_MAX,
                       kills * LAYOUT_COUNT * 2);
     else
         result = many(&s, seed, seconds ? seconds : 60, UINT64_MAX);

@@ -93,7 +93,7 @@ typedef struct plan {
 /* The same seed is the same plan. Seeds one after the other walk over layouts, async and faults. */
 void plan_make(plan *out, uint64_t seed);
 /* From this seed on: kill -9 at a random moment, of every layout, synchronous and not, in turns. */
-#define KILL_SEEDS 1000000000000u
+#define KILL_CASES 1000000000000u
 void plan_print(const plan *p);
 bool plan_is_native(const plan *p);
 

@@ -118,8 +118,8 @@ void plan_make(plan *p, uint64_t seed)
 {
     memset(p, 0, sizeof *p);
     p->seed = seed;
-    if (seed >= KILL_SEEDS) {
-        plan_kill(p, seed - KILL_SEEDS);
+    if (seed >= KILL_CASES) {
+        plan_kill(p, seed - KILL_CASES);
         return;
     }
     p->layout = (int)(seed % LAYOUT_COUNT);

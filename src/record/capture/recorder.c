@@ -323,7 +323,7 @@ static tap_status start_writer(tap_session *session, tap_error *err)
     tap_status status = tap__writer_spawn(&session->ring, session->root, session->command, err);
     if (status == TAP_OK && writer_came(session, starts, errors))
         return TAP_OK;
-    if (status == TAP_OK && atomic_load(&h->error_count) != errors)
+    if (atomic_load(&h->error_count) != errors)
         status = tap_fail(err, TAP_E_IO, "the writer could not start: %.400s", h->error_text);
     if (status == TAP_OK)
         status = tap_fail(err, TAP_E_TIMEOUT, "the writer %s did not answer within %d s", session->command,

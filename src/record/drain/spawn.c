@@ -25,7 +25,7 @@
 
 enum { FREED = 8 };
 
-enum { SPAWN_MS = 10000, KILLED_MS = 1000, SPAWN_PAUSE_US = 1000 };
+enum { SPAWN_MS = 20000, KILLED_MS = 1000, SPAWN_PAUSE_US = 1000, SEE_OFF_US = 200 };
 
 extern char **environ;
 extern volatile int tap__writer_stop;
@@ -97,7 +97,7 @@ static pid_t wait_for(pid_t pid, int *status, uint64_t ms)
     }
 }
 
-/* The writer forks and leaves at once: nobody's wait() ever meets the real one. What TENSORTAP_WRITER names may be any
+/* The writer forks and leaves when it is at work: nobody's wait() ever meets the real one. What TENSORTAP_WRITER names may be any
  * program, and the real one may be stopped or hang in the disk it is read from: one that does not leave is ended, and
  * one that cannot be ended is left. As waitpid; 0: it did not leave by itself. */
 static pid_t wait_shortly(pid_t pid, int *status)
@@ -239,6 +239,39 @@ static void reset_affinity(void)
     sched_setaffinity(0, sizeof all, &all);
 }
 
+/* The writer itself; what becomes of it is its exit status. */
+static int writer_process(tap_ring *ring, int dir_fd, int tally_fd)
+{
+    if (tally_fd >= 0 && !tap__ring_open_tally(ring, tally_fd)) /* holds it, as this process */
+        return 1;
+    if (!tap__ring_take_lock(ring, TAP_RING_WRITER))
+        return 0; /* another writer is at work */
+    tap_error err;
+    tap_dir *root = NULL;
+    tap_status status = tap__dir_take(dir_fd, ring->header->config.dir, &root, &err);
+    if (status == TAP_OK)
+        status = tap__writer_run(ring, root, TAP_WRITER_PROCESS, &err);
+    if (status != TAP_OK) {
+        snprintf(ring->header->error_text, sizeof ring->header->error_text, "%.*s",
+                 (int)sizeof ring->header->error_text - 1, err.message);
+        atomic_fetch_add(&ring->header->error_count, 1);
+        tap__ring_publish_tail(ring, atomic_load(&ring->header->tail_seq), atomic_load(&ring->header->tail_pos));
+    }
+    tap__dir_close(root);
+    return status == TAP_OK ? 0 : 1;
+}
+
+/* Whoever started us waits for us: we leave when the writer is at work, or with its status when it died before. */
+static int see_off(pid_t writer, const tap_ring *ring, uint32_t starts)
+{
+    int status;
+    uint64_t end = tap__monotonic_ns() + SPAWN_MS * 1000000ull;
+    for (; atomic_load(&ring->header->starts) == starts && tap__monotonic_ns() < end; usleep(SEE_OFF_US))
+        if (waitpid(writer, &status, WNOHANG) == writer)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    return 0;
+}
+
 int tap__writer_main(int ring_fd, int dir_fd, int tally_fd)
 {
     if (ring_fd < 3 || dir_fd < 3)
@@ -248,31 +281,14 @@ int tap__writer_main(int ring_fd, int dir_fd, int tally_fd)
     set_signals();
     raise_limits();
     reset_affinity();
-    if (chdir("/") != 0)
+    tap_ring ring;
+    if (chdir("/") != 0 || tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
         return 1;
+    uint32_t starts = atomic_load(&ring.header->starts);
     pid_t pid = fork();
     if (pid < 0)
         return 1;
     if (pid > 0)
-        _exit(0);
-    tap_ring ring;
-    if (tap__ring_open(&ring, ring_fd, NULL) != TAP_OK)
-        return 1;
-    if (tally_fd >= 0 && !tap__ring_open_tally(&ring, tally_fd))
-        return 1;
-    if (!tap__ring_take_lock(&ring, TAP_RING_WRITER))
-        return 0; /* another writer is at work */
-    tap_error err;
-    tap_dir *root = NULL;
-    tap_status status = tap__dir_take(dir_fd, ring.header->config.dir, &root, &err);
-    if (status == TAP_OK)
-        status = tap__writer_run(&ring, root, TAP_WRITER_PROCESS, &err);
-    if (status != TAP_OK) {
-        snprintf(ring.header->error_text, sizeof ring.header->error_text, "%.*s",
-                 (int)sizeof ring.header->error_text - 1, err.message);
-        atomic_fetch_add(&ring.header->error_count, 1);
-        tap__ring_publish_tail(&ring, atomic_load(&ring.header->tail_seq), atomic_load(&ring.header->tail_pos));
-    }
-    tap__dir_close(root);
-    return status == TAP_OK ? 0 : 1;
+        _exit(see_off(pid, &ring, starts));
+    return writer_process(&ring, dir_fd, tally_fd);
 }

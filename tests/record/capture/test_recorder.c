@@ -695,7 +695,7 @@ static int record_with(const struct hostile *hostile, const char *dir, const cha
     tap_options options = options_for(dir, script);
     tap_recorder *rec;
     tap_log_set(count_told, NULL);
-    alarm(60); /* two limits, of 10 s and 20 s */
+    alarm(60); /* the limit is 20 s */
     if (tap_recorder_open(&options, &rec, NULL) != TAP_OK)
         return 1;
     if (save_one(rec) != TAP_OK)
