@@ -9,12 +9,20 @@
 #include <string.h>
 
 /* As utf8_next for a text that has no NUL at its end. */
-static size_t utf8_within(const char *text, size_t len)
+static size_t utf8_within(const char *text, size_t len, uint32_t *code)
 {
     char bytes[5] = {0};
-    uint32_t code;
     memcpy(bytes, text, len < 4 ? len : 4);
-    return utf8_next(bytes, &code);
+    return utf8_next(bytes, code);
+}
+
+/* By its number: what a terminal must not see. */
+static void put_code(uint32_t code)
+{
+    if (code > 0xFFFF)
+        printf("\\u%04x\\u%04x", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
+    else
+        printf("\\u%04x", code);
 }
 
 /* Bytes that need no care. */
@@ -29,6 +37,7 @@ static size_t plain_run(const char *text, size_t len)
 static void put_text(const char *text, size_t len)
 {
     putchar('"');
+    uint32_t code;
     for (size_t i = 0, used; i < len; i += used) {
         unsigned char c = (unsigned char)text[i];
         used = plain_run(text + i, len - i);
@@ -42,8 +51,10 @@ static void put_text(const char *text, size_t len)
         else if (c == '\n')
             fputs("\\n", stdout);
         else if (c < 0x20 || c == 0x7F)
-            printf("\\u%04x", c);
-        else if ((used = utf8_within(text + i, len - i)))
+            put_code(c);
+        else if ((used = utf8_within(text + i, len - i, &code)) && code_width(code) < 0)
+            put_code(code);
+        else if (used)
             fwrite(text + i, 1, used, stdout);
         else {
             fputs("\xEF\xBF\xBD", stdout);

@@ -241,9 +241,12 @@ void match_json(const tap_match *match)
     json_end(&json);
 }
 
-/* Quoted where the format asks for it, and where a spreadsheet would take it for a formula. */
+/* Quoted where the format asks for it, and where a spreadsheet would take it for a formula. As it is for a program that
+ * reads it, fit to be seen on a terminal. */
 static void csv_text(const char *text, bool last)
 {
+    if (term_is_terminal())
+        text = text_shown(text);
     bool formula = *text && strchr("=+-@\t\r", *text);
     bool quote = formula || strpbrk(text, ",\"\n\r");
     if (quote)

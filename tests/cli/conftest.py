@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("TENSORTAP", ROOT / "build/dev/tensortap")).resolve()
-SCENARIOS = ["small", "changed", "lossy", "stats_only", "odd", "attempts"]
+SCENARIOS = ["small", "changed", "lossy", "stats_only", "odd", "attempts", "hostile", "hostile_too"]
 
 # messages of MindSpore's print.proto: (text or tensor type, shape, bytes)
 PRINT_VM = [

@@ -147,6 +147,39 @@ static void make_odd(const char *dir)
     recorder_close(rec);
 }
 
+/* Texts that would move the cursor, write over lines or turn them around, in every place that keeps a text. */
+#define HOSTILE(where) "\033[31m\033]0;" where "\007\r\nFORGED " where " \xe2\x80\x8b\xe2\x80\xae\xe2\x81\xa6\xc2\x9b"
+static void make_hostile(const char *dir)
+{
+    tap_recorder *rec = recorder_open(dir, 0, 1, TAP_OPEN_NEW, TAP_KEEP_STATS | TAP_KEEP_TENSOR);
+    tap_save_info info = TAP_SAVE_INFO(.source = HOSTILE("source"), .line = 3, .module = HOSTILE("module"),
+                                       .graph = HOSTILE("graph"), .node = HOSTILE("node"), .device = HOSTILE("device"),
+                                       .placements = HOSTILE("placements"));
+    tap_save_info slot = TAP_SAVE_INFO(.kind = TAP_KIND_GRAD, .flags = TAP_SAVE_SLOT, .source = HOSTILE("source"),
+                                       .module = HOSTILE("module"));
+    float values[2] = {1, changed ? NAN : 2};
+    int64_t two = 2;
+    tap_value members[2] = {{.type = TAP_VALUE_TENSOR, .tensor = {values, TAP_F32, 1, &two, NULL}},
+                            {.type = TAP_VALUE_STR, .bytes = HOSTILE("text"), .len = sizeof HOSTILE("text") - 1,
+                             .type_name = HOSTILE("type")}};
+    const char *keys[2] = {HOSTILE("key"), "note"};
+    tap_value value = {.type = TAP_VALUE_DICT, .items = members, .keys = keys, .len = 2};
+    check(tap_recorder_declare(rec, HOSTILE("declared"), NULL), NULL);
+    save_floats(rec, HOSTILE("name"), 2, 2, changed, 1, &info, changed);
+    save_floats(rec, HOSTILE("other"), 2, 2, changed, 1, &info, 0);
+    check(tap_save_value(rec, HOSTILE("nested"), &value, &info), NULL);
+    check(tap_save(rec, HOSTILE("slot"), &members[0].tensor, &slot), NULL);
+    check(tap_step(rec), NULL);
+    tap_error err;
+    tap_recorder_close(rec, &err); /* what never came is a loss */
+}
+
+static void make_hostile_too(const char *dir)
+{
+    changed = 1;
+    make_hostile(dir);
+}
+
 /* Two attempts of one job. */
 static void make_attempts(const char *dir)
 {
@@ -179,7 +212,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*make)(const char *dir);
     } SCENARIOS[] = {{"small", make_small},       {"changed", make_changed}, {"lossy", make_lossy}, {"stats_only", make_stats_only},
-                     {"odd", make_odd},           {"attempts", make_attempts}, {"growing", make_growing}};
+                     {"odd", make_odd},           {"attempts", make_attempts}, {"growing", make_growing},
+                     {"hostile", make_hostile},   {"hostile_too", make_hostile_too}};
     for (size_t i = 0; argc == 3 && i < sizeof SCENARIOS / sizeof SCENARIOS[0]; i++)
         if (strcmp(SCENARIOS[i].name, argv[1]) == 0) {
             SCENARIOS[i].make(argv[2]);

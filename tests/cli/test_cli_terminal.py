@@ -72,6 +72,69 @@ def test_no_name_reaches_the_terminal_raw(command, runs, env):
     assert "\\x1b[31mred" in out
 
 
+HOSTILE_LINES = [
+    "ls hostile",
+    "ls hostile -l",
+    "ls hostile --json",
+    "ls hostile_too --name *name*",
+    "show hostile *nested*",
+    "show hostile_too *name*",
+    "show hostile *nested* --json",
+    "stats hostile",
+    "stats hostile_too",
+    "stats hostile --json",
+    "verify hostile",
+    "verify hostile --all",
+    "verify hostile --json",
+    "compare hostile hostile_too",
+    "compare hostile hostile_too --all",
+    "compare hostile hostile_too --csv",
+    "compare hostile hostile_too --json",
+    "compare hostile hostile_too -o EVIL",
+    "repeat hostile hostile_too",
+    "nan hostile_too",
+    "export hostile OUT",
+    "summary EVIL.csv",
+    "convert EVIL.print OUT",
+    "ls EVIL",
+    "ls hostile --name EVIL",
+    "ls hostile --step EVIL",
+    "ls hostile --kind EVIL",
+    "ls hostile --EVIL",
+    "EVIL",
+    "help EVIL",
+    "show hostile EVIL",
+    "compare hostile hostile_too --tol EVIL",
+    "compare hostile hostile_too --precision EVIL",
+    "compare hostile EVIL",
+    "repeat hostile EVIL",
+    "export hostile OUT --format EVIL",
+    "export hostile EVIL/OUT",
+    "completion EVIL",
+]
+EVIL = "\x1b[31m\x1b]0;t\x07\r\nFORGED \u200b\u202e\u2066\x9b"
+RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f]|^FORGED", re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", HOSTILE_LINES)
+def test_nothing_recorded_or_asked_for_is_shown_raw(command, runs, env, tmp_path, line):
+    """On a terminal and in a pipe. CSV in a pipe is for programs: it has texts as they are."""
+    for name, content in (("EVIL.csv", f"Op Name,{EVIL}\n"), ("EVIL.print", EVIL)):
+        (runs / name).write_text(content, encoding="utf-8")
+    words = [word.replace("OUT", str(tmp_path / "out")) for word in line.split()]
+    argv = [command, *(word if word.startswith("EVIL.") else word.replace("EVIL", EVIL) for word in words)]
+    shown, status = on_terminal(argv, runs, env | {"NO_COLOR": "1"}, 200)
+    assert status < 2 or "EVIL" in line, shown
+    shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    piped = subprocess.run(argv, cwd=runs, env=env, capture_output=True, timeout=60, check=False)
+    texts = [shown, piped.stderr.decode()] + ([] if "--csv" in words else [piped.stdout.decode()])
+    for text in texts:
+        assert not RAW.search(text), text
+    if "--json" in words:
+        said = "".join(str(json.loads(row)) for row in piped.stdout.decode().splitlines())
+        assert "\\u200b\\u202e\\u2066\\x9b" in said
+
+
 def test_hidden_columns_are_said(command, runs, env):
     narrow, _ = on_terminal([command, "ls", "small"], runs, env, 60)
     wide, _ = on_terminal([command, "ls", "small"], runs, env, 220)
