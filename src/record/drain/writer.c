@@ -7,6 +7,7 @@
 #include "record/layouts/filesink.h"
 #include "record/layouts/layout.h"
 #include "record/native/seglog.h"
+#include "record/ring/look.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,6 +23,7 @@ typedef struct writer {
     tap_ring *ring;
     tap_dir *root;
     tap_ring_header *h;
+    tap_ring_config config; /* as it was at first */
     tap_writer_mode mode;
     tap_sink *sink;
     int pidfd;            /* of the producer, -1: only its lock tells */
@@ -68,21 +70,16 @@ static void publish(writer *w)
     w->sink->type->publish(w->sink);
 }
 
-/* A damaged program may have written over its ring: a range is followed only where it can be one. */
-static bool is_range(const writer *w, const tap_ring_desc *desc, uint64_t pos)
-{
-    return desc->pos == pos && desc->bytes && desc->bytes % TAP_ENTRY_ALIGN == 0 && desc->bytes <= w->ring->mask + 1;
-}
-
 /* The next descriptor that was filled in, before `head`, and begins behind pos: *seq, *pos. False: there is none. */
 static bool next_filled(const writer *w, uint64_t head, uint64_t *seq, uint64_t *pos)
 {
     for (uint64_t at = *seq + 1; at < head; at++) {
-        const tap_ring_desc *next = tap__ring_desc(w->ring, at);
-        bool filled = tap__ring_is(next, at, TAP_RING_RESERVED) || tap__ring_is(next, at, TAP_RING_COMMITTED);
-        if (filled && next->pos > *pos && next->pos - *pos <= w->ring->mask + 1) {
+        const tap_ring_desc *there = tap__ring_desc(w->ring, at);
+        bool filled = tap__ring_is(there, at, TAP_RING_RESERVED) || tap__ring_is(there, at, TAP_RING_COMMITTED);
+        tap_ring_desc between = {.pos = *pos, .bytes = tap__look_desc(w->ring, at).pos - *pos};
+        if (filled && tap__look_is_range(w->ring, &between, *pos)) {
             *seq = at;
-            *pos = next->pos;
+            *pos += between.bytes;
             return true;
         }
     }
@@ -96,12 +93,12 @@ static bool drain(writer *w)
     uint64_t seq, pos;
     for (;; any = true) {
         tail(w, &seq, &pos);
-        const tap_ring_desc *desc = tap__ring_desc(w->ring, seq);
-        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED))
+        if (!tap__ring_is(tap__ring_desc(w->ring, seq), seq, TAP_RING_COMMITTED))
             break;
+        tap_ring_desc desc = tap__look_desc(w->ring, seq);
         uint64_t end_seq = seq, end_pos = pos;
-        if (is_range(w, desc, pos))
-            w->sink->type->take(w->sink, desc);
+        if (tap__look_is_range(w->ring, &desc, pos))
+            w->sink->type->take(w->sink, &desc);
         else if (next_filled(w, seq + 2, &end_seq, &end_pos))
             w->sink->type->skip(w->sink, end_seq, end_pos);
         else
@@ -125,17 +122,18 @@ static void drain_dead(writer *w)
         tail(w, &seq, &pos);
         if (seq >= head)
             break;
-        if (head_pos - pos > w->ring->mask + 1 || head - seq > w->ring->desc_mask + 1) {
+        tap_ring_desc rest = {.pos = pos, .bytes = head_pos - pos};
+        if (!tap__look_is_range(w->ring, &rest, pos) || head - seq > w->ring->desc_mask + 1) {
             tap__ring_report(w->ring, tap_text("the ring is damaged: what was in it is lost"));
             atomic_fetch_add(&w->ring->tally->lost, 1);
             break;
         }
-        const tap_ring_desc *own = tap__ring_desc(w->ring, seq);
-        bool reserved = tap__ring_is(own, seq, TAP_RING_RESERVED) && is_range(w, own, pos);
+        bool reserved = tap__ring_is(tap__ring_desc(w->ring, seq), seq, TAP_RING_RESERVED);
+        tap_ring_desc own = tap__look_desc(w->ring, seq);
         uint64_t end_seq = seq, end_pos = pos;
-        if (reserved && own->bytes <= head_pos - pos) {
+        if (reserved && tap__look_is_range(w->ring, &own, pos) && own.bytes <= rest.bytes) {
             end_seq = seq + 1;
-            end_pos = pos + own->bytes;
+            end_pos = pos + own.bytes;
         } else if (!next_filled(w, head, &end_seq, &end_pos) || end_pos > head_pos) {
             end_seq = head;
             end_pos = head_pos;
@@ -159,9 +157,10 @@ static void serve_flush(writer *w)
 
 static tap_status writer_open(writer *w, tap_error *err)
 {
-    const tap_layout *layout = tap__layout_find(w->h->config.layout);
+    tap__look_config(w->ring, &w->config);
+    const tap_layout *layout = tap__layout_find(w->config.layout);
     if (!layout)
-        return tap_fail(err, TAP_E_INVALID, "layout \"%s\" is not known", w->h->config.layout);
+        return tap_fail(err, TAP_E_INVALID, "layout \"%s\" is not known", w->config.layout);
     const tap_sink_type *type = layout->name_file ? &tap__files_sink : &tap__seglog_sink;
     return type->open(w->ring, w->root, &w->sink, err);
 }

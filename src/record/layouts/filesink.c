@@ -7,6 +7,7 @@
 #include "record/layouts/hold.h"
 #include "record/layouts/layout.h"
 #include "record/ring/journal.h"
+#include "record/ring/look.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +21,8 @@ enum { LISTED = 1 };
 
 typedef struct filesink {
     tap_sink sink;
+    tap_ring_config config;      /* as it was at first: nobody changes it later */
+    tap_look taken, kept;        /* the entry that is taken; one that the ring still has */
     const tap_layout *layout;
     tap_layout_options options;
     tap_dir *root;               /* the recording's directory */
@@ -69,6 +72,7 @@ static void lost(filesink *files, tap_entry *entry, const tap_error *err)
     atomic_fetch_add(&files->sink.ring->tally->lost, 1);
     tap__ring_report(files->sink.ring, err->message);
     entry->reserved[0] = LISTED;
+    tap__look_put(files->sink.ring, files->tail_pos, entry);
     journal_add(files, entry, err->status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR);
     journal_settle(files);
 }
@@ -109,19 +113,18 @@ static void release(filesink *files)
 }
 
 /* The entry of number seq, which the ring still has, when it is a save that nobody listed; else NULL. */
-static const tap_entry *kept_save(const filesink *files, uint64_t seq)
+static const tap_entry *kept_save(filesink *files, uint64_t seq)
 {
     const tap_ring *ring = files->sink.ring;
-    const tap_ring_desc *desc = tap__ring_desc(ring, seq);
-    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(ring, desc->pos);
-    bool save = tap__ring_is(desc, seq, TAP_RING_COMMITTED) && desc->pos - files->kept_pos <= ring->mask &&
-                entry->magic == TAP_ENTRY_MAGIC && sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
-                tap__entry_accounts(entry) && entry->reserved[0] != LISTED;
-    return save ? entry : NULL;
+    bool committed = tap__ring_is(tap__ring_desc(ring, seq), seq, TAP_RING_COMMITTED);
+    tap_ring_desc desc = tap__look_desc(ring, seq);
+    bool whole = committed && desc.pos - files->kept_pos <= ring->mask && tap__look_is_range(ring, &desc, desc.pos);
+    const tap_entry *entry = whole ? tap__look_entry(&files->kept, ring, desc.pos, desc.bytes) : NULL;
+    return entry && tap__entry_accounts(entry) && entry->reserved[0] != LISTED ? entry : NULL;
 }
 
 /* Some of the collector's files were due and others were not: what is in the former needs no ring any more. */
-static void count_ahead(const filesink *files)
+static void count_ahead(filesink *files)
 {
     uint64_t ahead = 0;
     for (uint64_t seq = files->kept_seq; seq < files->tail_seq; seq++) {
@@ -172,13 +175,15 @@ static void files_close(tap_sink *sink)
     if (files->hold >= 0)
         close(files->hold);
     tap__dir_close(files->own);
+    tap__look_free(&files->taken);
+    tap__look_free(&files->kept);
     tap__free(files);
 }
 
 /* Who waits for the run waits for its forked children too, and reads their journals with its own. */
 static tap_status run_begin(filesink *files, tap_error *err)
 {
-    const tap_ring_config *c = &files->sink.ring->header->config;
+    const tap_ring_config *c = &files->config;
     char who[sizeof c->who + 16];
     files->hold = tap__run_hold(files->root);
     snprintf(who, sizeof who, "%s.writer", c->who);
@@ -195,14 +200,19 @@ static tap_status files_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap_
 {
     *out = NULL;
     tap_ring_header *h = ring->header;
-    const tap_layout *layout = tap__layout_find(h->config.layout);
     filesink *files = tap__calloc(1, sizeof *files);
     if (!files)
         return tap_fail_nomem(err);
     files->sink = (tap_sink){&tap__files_sink, ring};
+    tap__look_config(ring, &files->config);
+    const tap_layout *layout = tap__layout_find(files->config.layout);
+    if (!layout || !layout->name_file) {
+        tap__free(files);
+        return tap_fail(err, TAP_E_CORRUPT, "%s: the program wrote over the ring: what was in it is lost", root->path);
+    }
     files->layout = layout;
     files->root = root;
-    files->options = tap__layout_options(root, &h->config);
+    files->options = tap__layout_options(root, &files->config);
     files->options.resume = atomic_load(&h->starts) != 0;
     files->tail_seq = files->kept_seq = atomic_load(&h->tail_seq);
     files->tail_pos = files->kept_pos = atomic_load(&h->tail_pos);
@@ -212,7 +222,8 @@ static tap_status files_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap_
     files->accounted = mark.accounted;
     files->counted_from = mark.seq;
     atomic_store(&ring->tally->ahead, 0);
-    tap_status status = run_begin(files, err);
+    bool room = tap__look_begin(&files->taken) && tap__look_begin(&files->kept);
+    tap_status status = room ? run_begin(files, err) : tap_fail_nomem(err);
     if (status == TAP_OK && layout->collect_open)
         status = layout->collect_open(&files->options, &files->collector, err);
     if (status != TAP_OK) {
@@ -245,13 +256,16 @@ static void files_flush(tap_sink *sink)
 /* To its file and to the collector. */
 static tap_status keep(filesink *files, tap_entry *entry, const tap_meta *meta, tap_error *err)
 {
-    const void *payload = entry->payload_offset ? (const uint8_t *)entry + entry->payload_offset : NULL;
+    const tap_ring *ring = files->sink.ring;
+    const void *payload = entry->payload_offset ? tap__ring_at(ring, files->tail_pos) + entry->payload_offset : NULL;
     tap_status status = TAP_OK;
-    bool for_us = files->sink.ring->header->config.asynchronous && entry->reserved[0] != LISTED;
+    bool for_us = files->config.asynchronous && entry->reserved[0] != LISTED;
     if (entry->type == TAP_ENTRY_DATA && payload && meta->text[TAP_META_FILE] && for_us)
         status = write_file(files, entry, meta, payload, err);
-    if (status != TAP_OK)
-        entry->state = TAP_RECORD_STATS_ONLY; /* in the ring, also for the writer after this one */
+    if (status != TAP_OK) {
+        entry->state = TAP_RECORD_STATS_ONLY;
+        tap__look_put(ring, files->tail_pos, entry); /* also for the writer after this one */
+    }
     if (files->collector) { /* also without its file: the statistics */
         tap_status collected = files->layout->collect(files->collector, entry, payload, status == TAP_OK ? err : NULL);
         status = status == TAP_OK ? collected : status;
@@ -262,11 +276,10 @@ static tap_status keep(filesink *files, tap_entry *entry, const tap_meta *meta, 
 static void files_take(tap_sink *sink, const tap_ring_desc *desc)
 {
     filesink *files = of(sink);
-    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(sink->ring, files->tail_pos);
+    tap_entry *entry = tap__look_entry(&files->taken, sink->ring, files->tail_pos, desc->bytes);
     tap_meta meta;
     tap_error err;
-    bool sane = entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->length == desc->bytes &&
-                sizeof *entry + (uint64_t)entry->meta_bytes <= desc->bytes &&
+    bool sane = entry && entry->length == desc->bytes &&
                 entry->payload_offset <= desc->bytes && entry->payload_bytes <= desc->bytes - entry->payload_offset &&
                 tap__meta_read(&meta, entry + 1, entry->meta_bytes);
     if (!sane)
@@ -330,7 +343,7 @@ static void list_kept(filesink *files)
 static void end_for_the_dead(const filesink *files)
 {
     const tap_ring *ring = files->sink.ring;
-    const tap_ring_config *c = &ring->header->config;
+    const tap_ring_config *c = &files->config;
     if (c->pid == (int32_t)getpid() || tap__ring_is_locked(ring, TAP_RING_PRODUCER))
         return;
     tap_journal *journal = NULL;

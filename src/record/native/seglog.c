@@ -8,6 +8,7 @@
 #include "record/native/index.h"
 #include "record/native/segment.h"
 #include "record/ring/journal.h"
+#include "record/ring/look.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@
 
 typedef struct seglog {
     tap_sink sink;
+    tap_ring_config config;      /* as it was at first: nobody changes it later */
+    tap_look taken, walked;      /* the entry that is taken; one of those that were */
     tap_attempt_files files;
     tap_ring_checkpoint at;      /* where we are; copied to the ring at every publish */
     tap_segment segment;
@@ -51,7 +54,7 @@ static seglog *of(tap_sink *sink)
 
 static const tap_ring_config *config(const seglog *log)
 {
-    return &log->sink.ring->header->config;
+    return &log->config;
 }
 
 static uint64_t file_offset(const seglog *log, uint64_t pos)
@@ -202,13 +205,20 @@ static void seal_skip(tap_entry *entry, uint64_t seq, uint64_t count, uint64_t l
     tap__entry_seal(entry, entry + 1);
 }
 
-/* Writes the numbers that left no entry before this one into it. */
+/* An entry was changed: so is the ring's, whose bytes go to the file. */
+static void seal_again(const seglog *log, uint64_t pos, tap_entry *entry)
+{
+    tap__entry_seal(entry, entry + 1);
+    tap__look_put(log->sink.ring, pos, entry);
+}
+
+/* Writes the numbers that left no entry before this one, the one at the tail, into it. */
 static void settle_absent(seglog *log, tap_entry *entry)
 {
     if (entry->absent == log->at.absent)
         return; /* compared, since a writer before us may have settled it otherwise */
     entry->absent = log->at.absent;
-    tap__entry_seal(entry, entry + 1);
+    seal_again(log, log->at.tail_pos, entry);
     log->at.absent = 0;
 }
 
@@ -407,8 +417,7 @@ static void emit_without_payload(seglog *log, const tap_entry *entry, tap_reason
 /* A damaged process may have written over its ring: what does not hold together is given up, never followed. */
 static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
 {
-    if (bytes < sizeof *entry || entry->magic != TAP_ENTRY_MAGIC || entry->version != 1 || entry->meta_bytes % 8 ||
-        sizeof *entry + (uint64_t)entry->meta_bytes > bytes)
+    if (sizeof *entry + (uint64_t)entry->meta_bytes > bytes)
         return false;
     if (entry->type == TAP_ENTRY_BIG)
         return entry->payload_offset == bytes && entry->length >= bytes && entry->length <= INT64_MAX / 2 &&
@@ -418,10 +427,11 @@ static bool entry_is_sane(const tap_entry *entry, uint64_t bytes)
 }
 
 /* The entry at pos of a span that was looked at when it was taken; NULL where it has been written over since. */
-static const tap_entry *span_entry(const seglog *log, uint64_t pos, uint64_t end)
+static const tap_entry *span_entry(seglog *log, uint64_t pos, uint64_t end)
 {
-    const tap_entry *entry = (const tap_entry *)(const void *)tap__ring_at(log->sink.ring, pos);
-    return entry->length <= end - pos && entry_is_sane(entry, entry->length) ? entry : NULL;
+    const tap_entry *entry = tap__look_entry(&log->walked, log->sink.ring, pos, end - pos);
+    bool good = entry && entry->length <= end - pos && entry->length % TAP_ENTRY_ALIGN == 0;
+    return good && entry_is_sane(entry, entry->length) ? entry : NULL;
 }
 
 /* The entries of [from, to) one by one without their bytes; behind them the stream goes on at the next fitting place. */
@@ -535,7 +545,7 @@ static bool room_for_others(seglog *log, const tap_entry *entry, tap_reason reas
     return log->told_one = true;
 }
 
-static void take_big(seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_t seq)
+static void take_big(seglog *log, const tap_ring_desc *desc, const tap_entry *entry, uint64_t seq)
 {
     tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
     segment_leave(log, &log->extents[desc->slot % TAP_RING_BIG_SLOTS]);
@@ -545,7 +555,7 @@ static void take_big(seglog *log, tap_ring_desc *desc, tap_entry *entry, uint64_
     tap_reason reason = space_for(log, entry->length);
     int failed = 0;
     if (reason == TAP_REASON_NONE) {
-        failed = log_write(log, entry, bytes, file_offset(log, pos), seq);
+        failed = log_write(log, tap__ring_at(log->sink.ring, pos), bytes, file_offset(log, pos), seq);
         if (failed)
             reason = reason_of(failed);
     }
@@ -596,8 +606,10 @@ static void take_piece(seglog *log, const tap_ring_desc *desc, uint64_t seq)
 {
     tap_ring_big *big = &log->at.big[desc->slot % TAP_RING_BIG_SLOTS];
     span_write(log);
+    uint64_t whole = tap__round_up(desc->piece_bytes, TAP_PAGE);
     bool inside = desc->piece_offset <= big->bytes && desc->piece_bytes <= big->bytes - desc->piece_offset &&
-                  desc->piece_bytes <= desc->bytes && desc->piece_pos - desc->pos <= desc->bytes - desc->piece_bytes;
+                  desc->piece_bytes <= desc->bytes && whole <= desc->bytes &&
+                  desc->piece_pos - desc->pos <= desc->bytes - whole;
     bool wanted = desc->piece_bytes && !big->discard;
     if (wanted && big->segment < log->at.first_segment)
         big->discard = TAP_REASON_LAST_N; /* its beginning is already deleted */
@@ -621,7 +633,7 @@ static void take_trailer(seglog *log, const tap_ring_desc *desc, tap_entry *entr
     if (big->discard) {
         entry->state = tap__reason_is_rule((tap_reason)big->discard) ? TAP_RECORD_RULE : TAP_RECORD_STATS_ONLY;
         entry->reason = (uint8_t)big->discard;
-        tap__entry_seal(entry, entry + 1);
+        seal_again(log, desc->pos, entry);
     }
     segment_leave(log, &log->extents[slot]);
 }
@@ -630,11 +642,10 @@ static void take_trailer(seglog *log, const tap_ring_desc *desc, tap_entry *entr
 static void take_torn(seglog *log, uint64_t seq_end, uint64_t pos_end)
 {
     uint64_t pos = log->at.tail_pos, bytes = pos_end - pos, seq = log->at.tail_seq;
-    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->sink.ring, pos);
+    tap_entry *entry = tap__look_entry(&log->taken, log->sink.ring, pos, bytes), given_up;
     tap_meta meta;
-    bool known = seq_end == seq + 1 && entry->magic == TAP_ENTRY_MAGIC && entry->version == 1 && entry->seq == seq &&
-                 entry->meta_bytes % 8 == 0 && sizeof *entry + (uint64_t)entry->meta_bytes <= bytes &&
-                 tap__meta_read(&meta, entry + 1, entry->meta_bytes) && meta.text[TAP_META_NAME];
+    bool known = entry && seq_end == seq + 1 && entry->seq == seq && tap__meta_read(&meta, entry + 1, entry->meta_bytes) &&
+                 meta.text[TAP_META_NAME];
     if (known) {
         entry->type = TAP_ENTRY_DATA;
         entry->state = TAP_RECORD_TORN;
@@ -642,42 +653,41 @@ static void take_torn(seglog *log, uint64_t seq_end, uint64_t pos_end)
         entry->has = 0;
         entry->payload_offset = entry->payload_bytes = 0;
         entry->length = bytes;
-        tap__entry_seal(entry, entry + 1);
+        seal_again(log, pos, entry);
     } else {
+        entry = &given_up;
         seal_skip(entry, seq, seq_end - seq, bytes);
+        tap__look_put(log->sink.ring, pos, entry);
         log->at.torn += seq_end - seq;
     }
     settle_absent(log, entry);
     tail_move(log, seq_end, pos_end);
 }
 
-static void seglog_take(tap_sink *sink, const tap_ring_desc *committed)
+static void seglog_take(tap_sink *sink, const tap_ring_desc *desc)
 {
     seglog *log = of(sink);
-    tap_ring_desc desc = {.pos = log->at.tail_pos, .bytes = committed->bytes, .piece = committed->piece,
-                          .slot = committed->slot, .piece_pos = committed->piece_pos,
-                          .piece_bytes = committed->piece_bytes, .piece_offset = committed->piece_offset};
     uint64_t seq = log->at.tail_seq;
-    if (desc.piece) {
-        take_piece(log, &desc, seq);
+    if (desc->piece) {
+        take_piece(log, desc, seq);
         return;
     }
-    tap_entry *entry = (tap_entry *)(void *)tap__ring_at(log->sink.ring, desc.pos);
-    if (!entry_is_sane(entry, desc.bytes)) {
-        take_torn(log, seq + 1, desc.pos + desc.bytes);
+    tap_entry *entry = tap__look_entry(&log->taken, sink->ring, desc->pos, desc->bytes);
+    if (!entry || !entry_is_sane(entry, desc->bytes)) {
+        take_torn(log, seq + 1, desc->pos + desc->bytes);
         return;
     }
-    maybe_new_segment(log, desc.pos, seq, entry->length);
+    maybe_new_segment(log, desc->pos, seq, entry->length);
     settle_absent(log, entry);
     if (entry->type != TAP_ENTRY_STEP)
         log->step_has_records = true;
     if (entry->type == TAP_ENTRY_BIG) {
-        take_big(log, &desc, entry, seq);
+        take_big(log, desc, entry, seq);
         return;
     }
     if (entry->type == TAP_ENTRY_TRAILER)
-        take_trailer(log, &desc, entry);
-    tail_move(log, seq + 1, desc.pos + desc.bytes);
+        take_trailer(log, desc, entry);
+    tail_move(log, seq + 1, desc->pos + desc->bytes);
     if (entry->type != TAP_ENTRY_STEP)
         return;
     log->newest_step = entry->step < INT64_MAX ? entry->step + 1 : INT64_MAX; /* the last step has none after it */
@@ -699,9 +709,10 @@ static void seglog_skip(tap_sink *sink, uint64_t seq_end, uint64_t pos_end)
 {
     seglog *log = of(sink);
     uint64_t seq = log->at.tail_seq, pos = log->at.tail_pos;
-    const tap_ring_desc *own = tap__ring_desc(sink->ring, seq);
-    if (seq_end == seq + 1 && tap__ring_is(own, seq, TAP_RING_RESERVED) && own->piece)
-        take_piece(log, &(tap_ring_desc){.pos = pos, .bytes = pos_end - pos, .piece = 1, .slot = own->slot}, seq);
+    bool reserved = tap__ring_is(tap__ring_desc(sink->ring, seq), seq, TAP_RING_RESERVED);
+    tap_ring_desc own = tap__look_desc(sink->ring, seq);
+    if (seq_end == seq + 1 && reserved && own.piece)
+        take_piece(log, &(tap_ring_desc){.pos = pos, .bytes = pos_end - pos, .piece = 1, .slot = own.slot}, seq);
     else
         take_torn(log, seq_end, pos_end);
 }
@@ -718,13 +729,24 @@ static void seglog_close(tap_sink *sink)
         tap__index_close(log->index);
     tap__journal_close(log->journal);
     tap__free(log->marks);
+    tap__look_free(&log->taken);
+    tap__look_free(&log->walked);
     tap__free(log);
+}
+
+/* What a damaged program wrote over is not gone on from. */
+static bool checkpoint_is_sane(const seglog *log)
+{
+    const tap_ring_checkpoint *at = &log->at;
+    return at->tail_pos % TAP_ENTRY_ALIGN == 0 && at->base % TAP_PAGE == 0 && at->first_segment <= at->segment &&
+           at->segment_end <= INT64_MAX / 2 && file_offset(log, at->tail_pos) - at->segment_end < 2 * TAP_PAGE;
 }
 
 /* Starts a log, or goes on where the ring's checkpoint says the last writer stopped. */
 static tap_status start(seglog *log, tap_dir *root, tap_error *err)
 {
     const tap_ring_config *c = config(log);
+    tap__look_config(log->sink.ring, &log->config);
     log->files = tap__attempt_files(root, c->rank, c->attempt, c->child);
     tap_ring_header *h = log->sink.ring->header;
     log->at = h->checkpoint[atomic_load_explicit(&h->checkpoint_valid, memory_order_acquire) & 1];
@@ -734,6 +756,8 @@ static tap_status start(seglog *log, tap_dir *root, tap_error *err)
         status = segment_start(log, 0, 0, 0, err);
         if (status == TAP_OK && tap__index_create(&log->files, &log->index, NULL) != TAP_OK)
             log->index = NULL;
+    } else if (!checkpoint_is_sane(log)) {
+        status = tap_fail(err, TAP_E_CORRUPT, "%s: the program wrote over the ring: what was in it is lost", root->path);
     } else {
         status = tap__segment_reopen(&log->segment, &log->files, log->at.segment, err);
         tap__segment_lock(&log->segment);
@@ -762,7 +786,8 @@ static tap_status seglog_open(tap_ring *ring, tap_dir *root, tap_sink **out, tap
     log->segment = (tap_segment)TAP_SEGMENT_CLOSED;
     for (int i = 0; i < TAP_RING_BIG_SLOTS; i++)
         log->extents[i] = (tap_segment)TAP_SEGMENT_CLOSED;
-    tap_status status = start(log, root, err);
+    bool room = tap__look_begin(&log->taken) && tap__look_begin(&log->walked);
+    tap_status status = room ? start(log, root, err) : tap_fail_nomem(err);
     if (status == TAP_OK)
         *out = &log->sink;
     else

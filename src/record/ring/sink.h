@@ -27,10 +27,10 @@ typedef struct tap_sink_type {
     tap_status (*open)(tap_ring *ring, tap_dir *root, tap_sink **out, tap_error *err);
     /* The first sequence number and position that were not taken. */
     void (*tail)(const tap_sink *sink, uint64_t *seq, uint64_t *pos);
-    /* desc: of the tail's sequence number, committed; its range begins at the tail and lies within the ring. What is in
-     * the range may still be anything: a damaged program may have written over it. */
+    /* desc: a copy of the tail's, committed; its range begins at the tail, lies within the ring and has room for an entry.
+     * What is in the range may still be anything, and may change: a damaged program writes over it. See look.h. */
     void (*take)(tap_sink *sink, const tap_ring_desc *desc);
-    /* Gives up everything from the tail to (seq_end, pos_end). */
+    /* Gives up everything from the tail to (seq_end, pos_end), which has room for an entry. */
     void (*skip)(tap_sink *sink, uint64_t seq_end, uint64_t pos_end);
     /* Is enough waiting that it should be published? */
     bool (*due)(const tap_sink *sink);
