@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PRODUCER_MS = 60000, WAIT_MS = 30000, CHECK_MS = 90000, LEFT_MS = 10000, CASE_MS = 300000 };
+enum { PRODUCER_MS = 60000, WAIT_MS = 30000, CHECK_MS = 90000, LEFT_MS = 10000, CASE_MS = 300000, UNCOUNTED = 8 };
 
 typedef struct running {
     victims v;
@@ -161,6 +161,10 @@ static check_policy policy_of(const running *c, bool recovered)
         policy.may_lose = false;
     if (p->thread_writer) /* a forked child has one too, and may end by _exit */
         policy.may_lose = true;
+    for (int r = 0; r < p->ranks; r++)
+        policy.opening |= done && atomic_load(&c->v.t->ranks[r].open_status) == -1;
+    bool writers_die = p->fault == FAULT_KILL_BOTH || (p->thread_writer && p->fault == FAULT_KILL_PRODUCER);
+    policy.uncounted = done && writers_die && !plan_is_native(p) ? UNCOUNTED : 0;
     policy.children_may_lose = done && c->writer_killed;
     policy.damaged = policy.unknown_will_do = done && p->fault == FAULT_TRUNCATE;
     return policy;

@@ -290,10 +290,11 @@ static void judge(check *c)
         if (c->listed[i] > flying_of[i])
             finding_add(c->out, FIND_LISTED, "v%u is listed %u times too often", i, c->listed[i] - flying_of[i]);
     for (int r = 0; r < MAX_RANKS && !c->policy.damaged; r++)
-        if (c->unnamed[r] > flying[r] + atomic_load(&c->t->ranks[r].marks))
+        if (c->unnamed[r] > flying[r] + atomic_load(&c->t->ranks[r].marks) + c->policy.uncounted)
             finding_add(c->out, FIND_LISTED, "rank %d: %llu more saves are listed as lost than are (%s)", r,
                         (unsigned long long)(c->unnamed[r] - flying[r]), c->first);
-    if (c->alarm && !missing && !in_flight && !c->policy.may_lose && !c->policy.damaged && !c->policy.children_may_lose)
+    if (c->alarm && !missing && !in_flight && !c->policy.may_lose && !c->policy.damaged && !c->policy.children_may_lose &&
+        !c->policy.opening)
         finding_add(c->out, FIND_ALARM, "%s", c->first);
     free(flying_of);
 }

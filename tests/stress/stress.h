@@ -207,6 +207,8 @@ int children_left(const victims *v);
 
 typedef struct check_policy {
     bool may_lose;        /* OK saves may be missing when listed */
+    bool opening;         /* killed before the first open had returned: that it did not end is all there is to say */
+    uint64_t uncounted;   /* a writer that was killed may have put so many in place without having counted them yet */
     bool damaged;         /* files were cut: counts of what is lost may be of entries, not saves */
     bool unknown_will_do;   /* "the end is missing" without a number is enough */
     bool recovered;

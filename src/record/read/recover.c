@@ -1,5 +1,6 @@
 /* recover.c - finishing what a writer that died could not: ring files drained, attempts without an end ended. */
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/newfile.h"
 #include "base/sized.h"
@@ -70,11 +71,43 @@ static bool is_this_process(const tap_ring_config *config)
     return config->pid == (int32_t)getpid() && config->pid_start == tap__process_start(config->pid);
 }
 
+/* A program that was killed while it made its ring had put nothing there. */
+static bool never_begun(int fd)
+{
+    uint64_t magic = 0;
+    off_t at = offsetof(tap_ring_header, magic);
+    ssize_t got = tap__pread_all(fd, &magic, sizeof magic, at);
+    return got >= 0 && magic == 0;
+}
+
+static tap_status remove_ring(const tap_attempt_files *files, const char *name, tap_error *err)
+{
+    if (tap__dir_unlink(files->root, name) != 0 && errno != ENOENT)
+        return tap_fail_errno(err, TAP_E_IO, "cannot remove %s/%s", files->root->path, name);
+    return TAP_OK;
+}
+
+static tap_status end_if_dead(const tap_attempt_files *files, tap_error *err);
+
+static tap_status give_up_ring(const tap_attempt_files *files, const char *name, tap_error *err)
+{
+    tap_attempt_info info;
+    TAP_TRY(end_if_dead(files, err));
+    if (tap__attempt_read(files, &info, NULL) == TAP_OK && !info.ended[0])
+        return tap_fail(err, TAP_E_BUSY, "%s/%s: process %d is still recording; end it first", files->root->path, name,
+                        info.pid);
+    return remove_ring(files, name, err);
+}
+
 static tap_status drain_ring(const tap_attempt_files *files, const char *name, uint64_t *records, tap_error *err)
 {
     int fd = tap__dir_file(files->root, name, O_RDWR);
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s/%s", files->root->path, name);
+    if (never_begun(fd)) {
+        close(fd);
+        return give_up_ring(files, name, err);
+    }
     tap_ring ring;
     tap_status status = tap__ring_open(&ring, fd, err);
     if (status != TAP_OK)
@@ -99,9 +132,7 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *name, u
             *records += after - before;
     }
     tap__ring_close(&ring);
-    if (status == TAP_OK && tap__dir_unlink(files->root, name) != 0 && errno != ENOENT)
-        status = tap_fail_errno(err, TAP_E_IO, "cannot remove %s/%s", files->root->path, name);
-    return status;
+    return status == TAP_OK ? remove_ring(files, name, err) : status;
 }
 
 /* What both took with them stays a loss: by its number, or as one of unknown number. */
@@ -136,7 +167,7 @@ static tap_status end_attempt(const tap_attempt_files *files, tap_attempt_info *
     }
     if (status == TAP_END) {
         status = TAP_OK;
-        info->segments = scan.segment + 1 - info->first_segment;
+        info->segments = scan.opened ? scan.segment + 1 - info->first_segment : 0;
         account(&scan, info);
     }
     tap__scan_close(&scan);

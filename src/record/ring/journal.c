@@ -75,8 +75,9 @@ static tap_status reserve(tap_journal *journal, tap_error *err)
     if (!blanks)
         return tap_fail_nomem(err);
     memset(blanks, ' ', TAP_JOURNAL_BYTES);
-    /* written, not only allocated: then overwriting needs nothing more from any file system that writes in place */
-    int failed = fallocate(journal->fd, 0, 0, TAP_JOURNAL_BYTES) != 0 && errno == ENOSPC;
+    /* KEEP_SIZE: at no moment does it hold zeros, which are not blank, for whoever reads it after a kill.
+     * Written, not only allocated: then overwriting needs nothing more from any file system that writes in place */
+    int failed = fallocate(journal->fd, FALLOC_FL_KEEP_SIZE, 0, TAP_JOURNAL_BYTES) != 0 && errno == ENOSPC;
     failed = failed || tap__pwrite_all(journal->fd, blanks, TAP_JOURNAL_BYTES, 0);
     tap__free(blanks);
     return failed ? tap_fail_errno(err, TAP_E_IO, "cannot reserve %u bytes for %s/%s", TAP_JOURNAL_BYTES,

@@ -132,8 +132,12 @@ tap_status tap__ring_create(tap_ring *ring, tap_dir *dir, const char *name, uint
         /* the pages exist already; this fills the page tables, so that the first round is as fast as the rest */
         madvise(ring->data, shape->data_bytes, MADV_POPULATE_WRITE);
 #endif
+        uint64_t magic = shape->magic; /* last: a file without it was never a ring */
+        shape->magic = 0;
         memcpy(ring->header, shape, sizeof *shape);
         make_tally(ring);
+        atomic_thread_fence(memory_order_release);
+        ring->header->magic = magic;
     } else if (ring->fd >= 0) {
         close(ring->fd);
         if (name)

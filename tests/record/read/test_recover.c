@@ -179,11 +179,41 @@ static void an_unknown_loss_stays_one(void **state)
     }
 }
 
+/* A program killed while it made its ring: the file is empty, or of its size and not yet a ring. There is nothing to
+ * drain, and recover needs nobody's help. Without segments none is missed by its number. */
+static void a_ring_that_was_never_begun(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char *dir = scratch_make(), ring[600], segment[600];
+        both_killed(dir, &KINDS[1]);
+        snprintf(ring, sizeof ring, "%s/rank0/attempt0.ring", dir);
+        snprintf(segment, sizeof segment, "%s/rank0/attempt0-000000.tap", dir);
+        struct stat st;
+        assert_int_equal(stat(ring, &st), 0);
+        assert_int_equal(truncate(ring, 0), 0);
+        if (i & 1)
+            assert_int_equal(truncate(ring, st.st_size), 0);
+        if (i & 2)
+            assert_int_equal(unlink(segment), 0);
+        tap_error err;
+        if (tap_run_recover(dir, NULL, &err) != TAP_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(access(ring, F_OK), -1);
+        seen after = look(dir);
+        assert_int_equal(after.status, TAP_E_LOST);
+        assert_int_equal(after.records, i & 2 ? 0 : KEPT);
+        assert_int_equal(after.unknown, 1);
+        scratch_drop(dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loss_has_its_number),
         cmocka_unit_test(an_unknown_loss_stays_one),
+        cmocka_unit_test(a_ring_that_was_never_begun),
     };
     return cmocka_run_group_tests_name("recover", tests, NULL, NULL);
 }
