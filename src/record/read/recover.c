@@ -8,6 +8,7 @@
 #include "record/native/scan.h"
 #include "record/drain/writer.h"
 #include "record/ring/journal.h"
+#include "record/ring/look.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,25 +22,28 @@ static void distrust(tap_ring *ring)
 {
     tap_ring_header *h = ring->header;
     uint64_t seq = atomic_load(&h->tail_seq), head = tap__ring_head_seq(ring), pos = atomic_load(&h->tail_pos);
+    tap_look look = {NULL, 0};
     if (head - seq > ring->desc_mask + 1)
         head = seq + ring->desc_mask + 1;
     for (; seq < head; seq++) {
-        tap_ring_desc *desc = tap__ring_desc(ring, seq);
-        if (!tap__ring_is(desc, seq, TAP_RING_COMMITTED) || desc->piece) {
-            pos = desc->pos + desc->bytes;
+        bool committed = tap__ring_is(tap__ring_desc(ring, seq), seq, TAP_RING_COMMITTED);
+        tap_ring_desc desc = tap__look_desc(ring, seq);
+        if (!committed || desc.piece) {
+            pos = desc.pos + desc.bytes;
             continue;
         }
-        const tap_entry *entry;
         bool cut;
         const uint8_t *bytes = tap__ring_at(ring, pos);
-        bool good = desc->pos == pos && desc->bytes <= ring->mask + 1 &&
-                    tap__entry_check(bytes, desc->bytes, &entry, &cut) == TAP_OK && entry->seq == seq;
+        bool whole = tap__look_is_range(ring, &desc, pos);
+        const tap_entry *entry = whole ? tap__look_entry(&look, ring, pos, desc.bytes) : NULL;
+        bool good = entry && tap__entry_check(entry, desc.bytes, &entry, &cut) == TAP_OK && entry->seq == seq;
         if (good && entry->type == TAP_ENTRY_DATA && entry->payload_bytes && entry->has & TAP_HAS_HASH)
             good = !cut && tap_hash_bytes(bytes + entry->payload_offset, entry->payload_bytes) == entry->hash;
         if (!good)
-            atomic_store(&desc->word, seq << 2 | TAP_RING_RESERVED);
-        pos = desc->pos + desc->bytes;
+            atomic_store(&tap__ring_desc(ring, seq)->word, seq << 2 | TAP_RING_RESERVED);
+        pos = desc.pos + desc.bytes;
     }
+    tap__look_free(&look);
 }
 
 static tap_status refuse_ring(const tap_attempt_files *files, tap_error *err)
