@@ -110,7 +110,8 @@ static void serve_fault(running *c)
     const op *o = &c->v.plan->ops[atomic_load(&t->fault_op)];
     usleep(o->micros);
     fault_do(&c->v, o->fault);
-    c->writer_killed |= o->fault == FAULT_KILL_WRITER;
+    /* one stopped while it starts is ended, and a thread writes, which dies with a child that ends by _exit */
+    c->writer_killed |= o->fault == FAULT_KILL_WRITER || o->fault == FAULT_STOP;
     atomic_store(&t->answered, atomic_load(&t->asked));
 }
 
