@@ -65,6 +65,20 @@ int tap__pwrite_all(int fd, const void *bytes, size_t len, off_t offset)
     return 0;
 }
 
+int tap__allocate(int fd, uint64_t bytes)
+{
+    enum { PIECE = 4 << 20 };
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t take = bytes - at < PIECE ? bytes - at : PIECE;
+        int failed = posix_fallocate(fd, (off_t)at, (off_t)take);
+        if (failed && failed != EINTR)
+            return failed;
+        if (!failed)
+            at += take;
+    }
+    return 0;
+}
+
 int tap__writev_all(int fd, const struct iovec *iov, int count)
 {
     size_t total = 0;

@@ -2,6 +2,7 @@
 #include "device/drain.h"
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
 
@@ -129,7 +130,7 @@ static tap_status map_host(tap_drain *drain, tap_error *err)
     int fd = memfd_create("tensortap-device", MFD_CLOEXEC);
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_NOMEM, "CUDA: no memory for the room of a device");
-    int failed = posix_fallocate(fd, 0, (off_t)drain->host_bytes); /* all of it, so that no later touch can fail */
+    int failed = tap__allocate(fd, drain->host_bytes); /* all of it, so that no later touch can fail */
     void *at = failed ? MAP_FAILED : mmap(NULL, drain->host_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     close(fd);
     if (at == MAP_FAILED) {

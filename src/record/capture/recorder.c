@@ -762,7 +762,8 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
     }
 }
 
-/* Is what was recorded where it was recorded to? Said once when it moved: the files go with it. */
+/* Is what was recorded where it was recorded to? Said once when it moved: the files go with it. Never asked when the writer
+ * is stuck: the file system may be, and asking it anything could take for ever. */
 static tap_status place_status(tap_recorder *rec, tap_session *session, tap_error *err)
 {
     char name[TAP_ATTEMPT_NAME];
@@ -809,6 +810,8 @@ tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
     tap__recorder_hear(rec, session);
     if (status == TAP_OK)
         status = sync_status(session, err);
+    if (status == TAP_E_TIMEOUT)
+        return status;
     tap_status place = place_status(rec, session, err); /* where there is nowhere to write to, that is the reason */
     return place == TAP_OK ? status : place;
 }
@@ -864,6 +867,8 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
     if (!session->layout->native)
         tap__losses_end(session);
     uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
+    if (status == TAP_E_TIMEOUT)
+        return status;
     tap_status place = place_status(rec, session, err);
     status = place == TAP_OK ? status : place;
     if (status == TAP_OK && lost)

@@ -32,6 +32,12 @@ static bool has_items(const tap_value *value)
     return (value->type == TAP_VALUE_LIST || value->type == TAP_VALUE_TUPLE || value->type == TAP_VALUE_DICT) && value->len;
 }
 
+/* A container that is not gone into: it lies too deep, or does not say where its items are. */
+static bool is_closed(const value_walk *walk, const tap_value *value)
+{
+    return walk->depth > MAX_DEPTH || !value->items || (value->type == TAP_VALUE_DICT && !value->keys);
+}
+
 /* path: where value is in a greater one, or NULL. */
 static void walk_begin(value_walk *walk, const tap_value *value, const char *path)
 {
@@ -73,7 +79,7 @@ static void path_add(tap_strbuf *path, const tap_value *container, size_t i)
         tap__strbuf_char(path, 0x1F);
     if (container->type == TAP_VALUE_DICT) {
         tap__strbuf_char(path, 'k');
-        for (const char *key = container->keys[i]; *key;) {
+        for (const char *key = container->keys[i] ? container->keys[i] : ""; *key;) {
             size_t plain = strcspn(key, "\x1F");
             tap__strbuf_add(path, key, plain);
             key += plain;
@@ -87,13 +93,13 @@ static void path_add(tap_strbuf *path, const tap_value *container, size_t i)
     }
 }
 
-/* The next leaf in order, or a container that lies too deep; NULL: at the end, or walk->failed. */
+/* The next leaf in order, or a container that is closed; NULL: at the end, or walk->failed. */
 static const tap_value *walk_next(value_walk *walk)
 {
     const tap_value *item = walk->root;
     walk->root = NULL;
     for (;;) {
-        if (item && (!has_items(item) || walk->depth > MAX_DEPTH))
+        if (item && (!has_items(item) || is_closed(walk, item)))
             return item;
         walk->failed = walk->failed || walk->path.failed || (item && !walk_enter(walk, item));
         if (walk->failed || !walk->depth)
@@ -188,7 +194,9 @@ static tap_status collect(const tap_value *value, tap_tensor **tensors, size_t *
     tap_status status = TAP_OK;
     walk_begin(&walk, value, NULL);
     for (const tap_value *leaf; status == TAP_OK && (leaf = walk_next(&walk));) {
-        if (!is_sound(leaf, why))
+        if (has_items(leaf))
+            status = tap_fail(why, TAP_E_INVALID, "it is nested too deep, or a container in it has no items");
+        else if (!is_sound(leaf, why))
             status = TAP_E_INVALID;
         if (status != TAP_OK || leaf->type != TAP_VALUE_TENSOR)
             continue;

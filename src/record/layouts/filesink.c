@@ -66,15 +66,17 @@ static void journal_settle(filesink *files)
     files->unsettled = 0;
 }
 
-/* An entry is listed once. That it was is noted in the ring, for the writer after this one. */
+/* An entry is listed once. That it was is noted in the ring, for the writer after this one, when the journal's file has
+ * it and not before: listed twice is better than not at all. */
 static void lost(filesink *files, tap_entry *entry, const tap_error *err)
 {
     atomic_fetch_add(&files->sink.ring->tally->lost, 1);
     tap__ring_report(files->sink.ring, err->message);
-    entry->reserved[0] = LISTED;
-    tap__look_put(files->sink.ring, files->tail_pos, entry);
     journal_add(files, entry, err->status == TAP_E_NOSPACE ? TAP_REASON_DISK_FULL : TAP_REASON_DISK_ERROR);
     journal_settle(files);
+    entry->reserved[0] = LISTED;
+    if (!files->unsettled)
+        tap__look_put(files->sink.ring, files->tail_pos, entry);
 }
 
 /* The file of an entry that carries its bytes and was left to us. */

@@ -11,6 +11,8 @@ tap_status tap__mapped_describe(const tap_record *record, tap_mapped *out, tap_e
 {
     if (record->ndim < 0 || record->ndim > TAP_MAX_NDIM)
         return tap_fail(err, TAP_E_CORRUPT, "%s: %d dimensions", record->name, record->ndim);
+    if (record->ndim && !record->shape)
+        return tap_fail(err, TAP_E_INVALID, "%s: %d dimensions and no shape", record->name, record->ndim);
     if (record->ndim)
         memcpy(out->shape, record->shape, 8 * (size_t)record->ndim);
     out->tensor = (tap_tensor){.dtype = record->dtype, .ndim = record->ndim, .shape = out->shape};

@@ -202,14 +202,22 @@ static tap_status place(const tap_source *source, const tap_row *row, tap_place 
 /* Numbers and text of a file lie in its entries, not in bytes that could be mapped. */
 static tap_status scalar_copy(const tap_file_entry *entry, const tap_record *record, tap_mapped *out, tap_error *err)
 {
+    double complex_parts[2] = {entry->number, entry->imag};
+    const void *from = &entry->integer;
+    size_t len = sizeof entry->integer;
+    if (entry->value_type == TAP_VALUE_STR) {
+        from = entry->text;
+        len = entry->text ? strlen(entry->text) : 0;
+    } else if (entry->value_type == TAP_VALUE_FLOAT || entry->value_type == TAP_VALUE_COMPLEX) {
+        from = complex_parts;
+        len = sizeof complex_parts;
+    }
+    if (record->payload_bytes > len)
+        return tap_fail(err, TAP_E_CORRUPT, "%s is shorter than it was when the run was opened; open it again",
+                        record->name);
     char *bytes = tap__calloc(1, (size_t)record->payload_bytes + 1);
     if (!bytes)
         return tap_fail_nomem(err);
-    double complex_parts[2] = {entry->number, entry->imag};
-    const void *from = entry->value_type == TAP_VALUE_STR ? (const void *)entry->text
-                       : entry->value_type == TAP_VALUE_FLOAT || entry->value_type == TAP_VALUE_COMPLEX
-                           ? (const void *)complex_parts
-                           : (const void *)&entry->integer;
     if (record->payload_bytes)
         memcpy(bytes, from, (size_t)record->payload_bytes);
     out->base = bytes; /* base_bytes 0: not mapped */

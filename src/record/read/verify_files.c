@@ -180,7 +180,9 @@ tap_status tap__verify_files(tap_verifier *v)
     verify self = {.v = v, .live = !files->only && tap__run_is_held(files->dir),
                    .lists = files->layout && files->layout->one_file_per_value};
     v->total = files->source.info.bytes;
-    tap_status status = tap__journal_read_beside(v->run->dir, note_dropped, &self, &self.journal_rank, v->err);
+    tap_error damage; /* of a journal: it is a finding like others, and the values are looked at all the same */
+    tap_status journals = tap__journal_read_beside(v->run->dir, note_dropped, &self, &self.journal_rank, &damage);
+    tap_status status = journals == TAP_E_NOMEM ? tap_fail_nomem(v->err) : TAP_OK;
     if (status == TAP_OK)
         status = self.failed ? tap_fail_nomem(v->err) : check_list(&self, files);
     if (status == TAP_OK)
@@ -188,5 +190,11 @@ tap_status tap__verify_files(tap_verifier *v)
     tap__strmap_free(&self.gone);
     tap__strmap_free(&self.dropped);
     v->rank = 0;
-    return status == TAP_OK ? tap__journal_read_beside(v->run->dir, on_journal, v, &v->rank, v->err) : status;
+    if (status != TAP_OK)
+        return status;
+    tap__journal_read_beside(v->run->dir, on_journal, v, &v->rank, NULL);
+    v->rank = 0;
+    if (journals != TAP_OK)
+        tap__verify_report(v, (tap_problem){.kind = TAP_PROBLEM_CORRUPT, .step = -1, .reason = damage.message});
+    return TAP_OK;
 }

@@ -352,7 +352,7 @@ static bool state_read(struct json_object *object, reading *r)
     struct json_object *tally, *unknown;
     if (!json_object_object_get_ex(object, "unknown", &unknown))
         return false;
-    if (json_object_object_get_ex(object, "tally", &tally))
+    if (json_object_object_get_ex(object, "tally", &tally) && json_object_is_type(tally, json_type_string))
         snprintf(r->tally, sizeof r->tally, "%s", json_object_get_string(tally));
     r->unknown = json_object_get_boolean(unknown);
     return true;
@@ -373,7 +373,8 @@ static void line_read(const char *line, reading *r)
     number_of(object, "step", &step);
     number_of(object, "reason", &reason);
     uint64_t bytes = number_of(object, "bytes", &unused);
-    if (json_object_object_get_ex(object, "name", &name))
+    bool named = json_object_object_get_ex(object, "name", &name);
+    if (named && json_object_is_type(name, json_type_string))
         r->each(r->user, json_object_get_string(name), step, (tap_reason)reason, number_of(object, "count", &unused), bytes);
     else
         r->each(r->user, "", -1, TAP_REASON_DISK_FULL, number_of(object, "more", &unused), bytes);
@@ -499,20 +500,23 @@ static void missing(tap_dir *dir, const reading *r, tap_journal_fn each, void *u
         each(user, "", -1, TAP_REASON_KILLED, count, 0);
 }
 
-/* Calls fn for every <dir>/.tensortap/<who>/attempt0.lost. */
+/* Calls fn for every <dir>/.tensortap/<who>/attempt0.lost. One that fails does not keep the others from their turn; the first
+ * failure is returned. */
 typedef tap_status (*file_fn)(void *user, tap_dir *dir, const char *file, const char *who, tap_error *err);
 static tap_status each_beside(tap_dir *dir, file_fn fn, void *user, tap_error *err)
 {
     DIR *list = tap__dir_list(dir, BESIDE);
-    tap_status status = TAP_OK;
-    for (struct dirent *item; list && status == TAP_OK && (item = readdir(list));) {
+    tap_status first = TAP_OK;
+    for (struct dirent *item; list && (item = readdir(list));) {
         char name[BESIDE_MAX];
-        if (item->d_name[0] != '.')
-            status = fn(user, dir, beside_name(item->d_name, name), item->d_name, err);
+        if (item->d_name[0] == '.')
+            continue;
+        tap_status status = fn(user, dir, beside_name(item->d_name, name), item->d_name, first == TAP_OK ? err : NULL);
+        first = first == TAP_OK ? status : first;
     }
     if (list)
         closedir(list);
-    return status;
+    return first;
 }
 
 typedef struct beside {

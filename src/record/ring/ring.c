@@ -120,7 +120,7 @@ tap_status tap__ring_create(tap_ring *ring, tap_dir *dir, const char *name, uint
     if (ring->fd < 0)
         status = tap_fail_errno(err, TAP_E_IO, "cannot create the ring %s", name ? name : "in memory");
     int failed = 0;
-    if (status == TAP_OK && (failed = posix_fallocate(ring->fd, 0, (off_t)shape->total_bytes)) != 0) {
+    if (status == TAP_OK && (failed = tap__allocate(ring->fd, shape->total_bytes)) != 0) {
         errno = failed;
         status = tap_fail_errno(err, TAP_E_NOMEM, "cannot allocate a ring of %llu bytes; choose a smaller ring_bytes",
                                 (unsigned long long)shape->data_bytes);

@@ -63,7 +63,7 @@ tap_tally *tap__tally_create(const char *name, int *fd)
         *fd = moved;
     }
     /* all of it now, so that no later touch can fail */
-    tap_tally *tally = *fd >= 0 && posix_fallocate(*fd, 0, TAP_TALLY_BYTES) == 0 ? map(*fd, 0) : NULL;
+    tap_tally *tally = *fd >= 0 && tap__allocate(*fd, TAP_TALLY_BYTES) == 0 ? map(*fd, 0) : NULL;
     if (tally) {
         tally->magic = TAP_TALLY_MAGIC;
         snprintf(tally->name, sizeof tally->name, "%s", name);

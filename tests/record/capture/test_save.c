@@ -174,6 +174,41 @@ static void a_leaf_nobody_could_read_is_lost_by_name(void **state)
     scratch_drop(dir);
 }
 
+/* A container that does not say where its items are, and a name that is missing. */
+static void a_container_without_items(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"native", "torch_npu"};
+    for (int i = 0; i < 2; i++) {
+        char *dir = scratch_make();
+        tap_options options;
+        tap_recorder *rec;
+        tap_options_init(&options);
+        options.dir = dir;
+        options.layout = LAYOUTS[i];
+        options.writer = "thread";
+        assert_int_equal(tap_recorder_open(&options, &rec, NULL), TAP_OK);
+        tap_log_set(count_warning, NULL);
+        const char *const keys[1] = {NULL};
+        tap_value item = {.type = TAP_VALUE_TENSOR, .tensor = TENSOR};
+        tap_value inner[2] = {item, {.type = TAP_VALUE_LIST, .len = 3}};
+        tap_value list = {.type = TAP_VALUE_LIST, .items = inner, .len = 2};
+        tap_value dict = {.type = TAP_VALUE_DICT, .items = &item, .len = 1};
+        assert_int_not_equal(tap_save_value(rec, "a", &list, NULL), TAP_OK);
+        assert_int_not_equal(tap_save_value(rec, "b", &inner[1], NULL), TAP_OK);
+        assert_int_not_equal(tap_save_value(rec, "c", &dict, NULL), TAP_OK);
+        dict.keys = keys;
+        assert_int_equal(tap_save_value(rec, "d", &dict, NULL), TAP_OK);
+        tap_log_set(NULL, NULL);
+        tap_error err;
+        assert_int_equal(tap_recorder_close(rec, &err), TAP_E_LOST);
+        losses found;
+        losses_of(dir, &found);
+        assert_int_equal(found.count, 3);
+        scratch_drop(dir);
+    }
+}
+
 /* Its announcement left a slot; that it came and could not be read is one loss, not two. */
 static void a_gradient_nobody_could_read_is_one_loss(void **state)
 {
@@ -233,6 +268,7 @@ int main(void)
         cmocka_unit_test(recomputed_calls_are_counted_apart),
         cmocka_unit_test(a_place_left_out_keeps_the_others_paths),
         cmocka_unit_test(a_leaf_nobody_could_read_is_lost_by_name),
+        cmocka_unit_test(a_container_without_items),
         cmocka_unit_test(a_gradient_nobody_could_read_is_one_loss),
         cmocka_unit_test(a_view_that_repeats_for_ever),
     };

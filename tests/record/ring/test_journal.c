@@ -85,6 +85,30 @@ static void adds_up(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
+/* Somebody wrote it, and its sum is right: what is no text is no name. */
+static void members_of_other_types(void **state)
+{
+    static const char LINES[] = "{\"name\": null, \"count\": 3}\n{\"name\": [1], \"count\": 4}\n{\"name\": 7}\n[]\nnull\n"
+                                "{\"unknown\": true, \"tally\": null}\n{\"name\": \"x\", \"count\": 2}\n";
+    const char *path = *state;
+    static char half[TAP_JOURNAL_BYTES / 2];
+    memset(half, ' ', sizeof half);
+    int len = snprintf(half, sizeof half, "tensortap-lost 1 1 %zu %llx", sizeof LINES - 1,
+                       (unsigned long long)tap_hash_bytes(LINES, sizeof LINES - 1));
+    half[len] = ' ';
+    memcpy(half + 64, LINES, sizeof LINES - 1);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    assert_int_equal(write(fd, half, sizeof half), sizeof half);
+    close(fd);
+    sum s = {0};
+    assert_int_equal(tap__journal_read(root, LOST, add_up, &s, NULL), TAP_OK);
+    assert_int_equal(s.count, 2);
+    assert_string_equal(s.last, "x");
+    tap_journal *journal; /* who records there goes on with it */
+    assert_int_equal(tap__journal_create(root, LOST, &journal, NULL), TAP_OK);
+    tap__journal_close(journal);
+}
+
 /* Whatever one write leaves half done, the one before it is still there. */
 static void one_half_is_whole(void **state)
 {
@@ -209,7 +233,8 @@ static int teardown(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {T(adds_up), T(one_half_is_whole), T(any_sectors_of_a_write), T(handed_on),
+    const struct CMUnitTest tests[] = {T(adds_up), T(members_of_other_types), T(one_half_is_whole),
+                                       T(any_sectors_of_a_write), T(handed_on),
                                        T(without_memory)};
     return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
 }
