@@ -117,3 +117,17 @@ def test_a_file_that_is_cut_or_gone_takes_no_value_with_it(tmp_path: pathlib.Pat
             assert [(r.name, r.numpy().tolist()) for r in run] == [(f"x{i}", [i, i + 1, i + 2, i + 3]) for i in range(20)], size
         problems = tap.verify(tmp_path / "a").problems
         assert [p.file for p in problems] == ([name] if name.endswith(".json") else []), size
+
+
+@pytest.mark.parametrize("layout", ["msprobe", "mindspore", "troubleshooter"])
+def test_a_damaged_journal_is_one_finding_among_others(tmp_path: pathlib.Path, layout: str) -> None:
+    where = tmp_path / "a"
+    record(where, layout=layout)
+    value = next(path for path in sorted(where.rglob("*")) if path.suffix in {".npy", ".pt"})
+    value.write_bytes(value.read_bytes()[:-5])
+    for name in ("rank7.1", "rank8.2"):
+        (where / ".tensortap" / name).mkdir(parents=True)
+        (where / ".tensortap" / name / "attempt0.lost").write_bytes(b"#" * 65536)
+    problems = tap.verify(where).problems
+    assert any(str(problem.file).endswith(value.name) for problem in problems)
+    assert sum("is damaged: what was lost cannot be told" in problem.reason for problem in problems) == 1
