@@ -2,6 +2,7 @@
  * KINDS = {"forward": 0, ...}, and single numbers such as SAVE_SLOT. _core.pyi lists them. */
 #include "py_site.h"
 
+#include "tensortap/tensortap_compare.h"
 #include "tensortap/tensortap_engine.h"
 
 typedef struct named {
@@ -12,6 +13,12 @@ typedef struct named {
 static const named DTYPES[] = {
 #define X(id, value, bytes, class, name, ...) {name, value},
     TAP_DTYPE_MAP(X)
+#undef X
+    {NULL, 0},
+};
+static const named MATCH_CLASSES[] = {
+#define X(name, value, text) {text, value},
+    TAP_MATCH_MAP(X)
 #undef X
     {NULL, 0},
 };
@@ -30,7 +37,8 @@ static const struct {
     const char *name;
     const named *rows;
 } DICTS[] = {{"DTYPES", DTYPES},         {"MODES", MODES}, {"KEEP", KEEP},          {"FULL", FULL},
-             {"DURABILITY", DURABILITY}, {"RINGS", RINGS}, {"CHECKSUMS", CHECKSUMS}};
+             {"DURABILITY", DURABILITY}, {"RINGS", RINGS}, {"CHECKSUMS", CHECKSUMS},
+             {"MATCH_CLASSES", MATCH_CLASSES}};
 
 static const named NUMBERS[] = {
 #define NUMBER(name) {#name, TAP_##name}

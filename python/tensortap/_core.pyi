@@ -6,6 +6,7 @@ version: str
 # what the public headers number, by name: py_constants.c
 DTYPES: dict[str, int]
 KINDS: dict[str, int]
+MATCH_CLASSES: dict[str, int]
 MODES: dict[str, int]
 KEEP: dict[str, int]
 FULL: dict[str, int]

@@ -761,12 +761,15 @@ class TestConstants:
         assert len(rows) > 20
         kinds = dict(re.findall(r"TAP_KIND_(\w+) = (\d)", header))
         assert {name.lower(): int(number) for name, number in kinds.items()} == _core.KINDS
+        compare = (Path(__file__).parents[2] / "include" / "tensortap" / "tensortap_compare.h").read_text()
+        classes = dict(re.findall(r'^    X\([A-Z_]+, (\d), +"(\w+)"\)', compare, re.MULTILINE))
+        assert {name: int(number) for number, name in classes.items()} == _core.MATCH_CLASSES
         for name in ("SAVE_SLOT", "SAVE_SLOT_GONE", "SAVE_OVERWRITE", "CALL_HOST", "ENGINE_PROFILE"):
             (number,) = re.findall(rf"TAP_{name} = (\d+)", engine)
             assert getattr(_core, name) == int(number)
 
     def test_no_python_file_types_them_again(self) -> None:
         package = Path(__file__).parents[2] / "python" / "tensortap"
-        again = re.compile(r'"bfloat16": \d|"forward": 0|"append": 1|SLOT\w* = \d|SLOT, \w+ = \d|range\(8\)|float16: \d')
+        again = re.compile(r'"bfloat16": \d|"forward": 0|"append": 1|SLOT\w* = \d|SLOT, \w+ = \d|range\(8\)|float16: \d|"forward", "grad"|"equal", "rounding"')
         found = [f"{path.name}: {hit}" for path in package.rglob("*.py") for hit in again.findall(path.read_text())]
         assert found == []

@@ -14,9 +14,8 @@ from .recording import Path, _globs, _ranges
 
 __all__ = ["Comparison", "Difference", "Match", "Place", "Side", "Verdict", "compare"]
 
-CLASSES = ("equal", "rounding", "noise", "drift", "wrong", "nonfinite", "incomparable", "only_a", "only_b")
-KINDS = ("forward", "grad", "input", "output", "param")
-BAD = CLASSES[3:]
+CLASSES = _core.MATCH_CLASSES
+BAD = tuple(name for name, number in CLASSES.items() if number >= CLASSES["drift"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ class Comparison:
         for one in wanted:
             if one not in CLASSES:
                 raise ValueError(f"class is one of {', '.join(CLASSES)} or 'bad', not {one!r}")
-        bits = sum(1 << CLASSES.index(one) for one in set(wanted))
+        bits = sum(1 << CLASSES[one] for one in set(wanted))
         return map(_match, self._core.matches(bits, name))
 
     def __iter__(self) -> Iterator[Match]:
@@ -256,15 +255,15 @@ def compare(
     >>> bool(result), result.first.name, result.before.name, result.classes["wrong"]
     (False, 'y', 'x', 1)
     """
-    if kind is not None and kind not in KINDS:
-        raise ValueError(f"kind is one of {', '.join(KINDS)}, not {kind!r}")
+    if kind is not None and kind not in _core.KINDS:
+        raise ValueError(f"kind is one of {', '.join(_core.KINDS)}, not {kind!r}")
     core = _core.compare_runs(
         os.fspath(a),
         os.fspath(b),
         None if name is None else _globs(name),
         None if steps is None else _ranges(steps),
         None if ranks is None else _ranges(ranks),
-        -1 if kind is None else KINDS.index(kind),
+        -1 if kind is None else _core.KINDS[kind],
         shift,
         _texts(tol),
         _paths(noise),
