@@ -68,9 +68,13 @@ int tap__pwrite_all(int fd, const void *bytes, size_t len, off_t offset)
 int tap__allocate(int fd, uint64_t bytes)
 {
     enum { PIECE = 4 << 20 };
+    /* at once, so that far too much is refused before anything is taken */
+    int failed = posix_fallocate(fd, 0, (off_t)bytes);
+    if (failed != EINTR)
+        return failed;
     for (uint64_t at = 0; at < bytes;) {
         uint64_t take = bytes - at < PIECE ? bytes - at : PIECE;
-        int failed = posix_fallocate(fd, (off_t)at, (off_t)take);
+        failed = posix_fallocate(fd, (off_t)at, (off_t)take);
         if (failed && failed != EINTR)
             return failed;
         if (!failed)

@@ -12,7 +12,7 @@
 int tap__write_all(int fd, const void *bytes, size_t len);
 int tap__pwrite_all(int fd, const void *bytes, size_t len, off_t offset);
 /* Gives a file all its room now; 0 or an error number. A signal does not end it: the memory file systems of older kernels
- * undo what was not finished when one comes, so that it is asked for in pieces. */
+ * undo what was not finished when one comes, so that it is then asked for in pieces. */
 int tap__allocate(int fd, uint64_t bytes);
 int tap__writev_all(int fd, const struct iovec *iov, int count);
 /* Bytes read, less than len only at the end of the file; -1 with errno. */
