@@ -334,6 +334,7 @@ static tap_status start_writer(tap_session *session, tap_error *err)
 /* A process if it can be had, else a thread, with a word on what that cannot promise. */
 static tap_status start_any_writer(tap_recorder *rec, tap_session *session, tap_error *err)
 {
+    tap__ring_hold_again(&session->ring, false);
     tap_status status = start_writer(session, err);
     if (status == TAP_OK || !session->command)
         return status;
@@ -367,13 +368,14 @@ static void restart_writer(tap_recorder *rec, tap_session *session)
 
 void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now)
 {
-    if (!session->has_ring || session->has_thread || atomic_load(&session->ring.header->finished))
+    if (!session->has_ring || atomic_load(&session->ring.header->finished))
         return;
     uint64_t ns = tap__monotonic_ns(), last = atomic_load(&session->checked_ns);
     if (!now && ns - last < MIND_NS)
         return;
     atomic_store(&session->checked_ns, ns);
-    if (tap__ring_is_locked(&session->ring, TAP_RING_WRITER))
+    tap__ring_hold_again(&session->ring, session->has_thread);
+    if (session->has_thread || tap__ring_is_locked(&session->ring, TAP_RING_WRITER))
         return;
     pthread_mutex_lock(&session->lock);
     bool finished = atomic_load(&session->ring.header->finished);
@@ -762,37 +764,6 @@ static tap_status wait_for_writer(tap_recorder *rec, tap_session *s, wait_done_f
     }
 }
 
-/* Is what was recorded where it was recorded to? Said once when it moved: the files go with it. Never asked when the writer
- * is stuck: the file system may be, and asking it anything could take for ever. */
-static tap_status place_status(tap_recorder *rec, tap_session *session, tap_error *err)
-{
-    char name[TAP_ATTEMPT_NAME];
-    tap_dir_state state = tap__dir_look(session->root);
-    bool gone = state == TAP_DIR_REMOVED;
-    if (!gone && session->layout->native) /* the directory may stand, and be empty */
-        gone = !tap__dir_has(session->root, tap__attempt_name(&session->files, ".json", name));
-    if (gone)
-        return tap_fail(err, TAP_E_LOST, "%s was removed while it was recorded to: %llu saves are gone",
-                        session->root->path,
-                        (unsigned long long)(atomic_load(&session->tally->saved) + atomic_load(&session->put)));
-    if (state == TAP_DIR_MOVED) {
-        tap_error moved;
-        char *now = tap__fd_path(tap__dir_fd(session->root));
-        tap_fail(&moved, TAP_E_IO, "%s was renamed while it was recorded to; its files go on in %s",
-                 session->root->path, now ? now : "?");
-        tap__free(now);
-        tap__recorder_tell(rec, TAP_TOLD_MOVED, &moved);
-    }
-    return TAP_OK;
-}
-
-static tap_status sync_status(tap_session *session, tap_error *err)
-{
-    errno = atomic_load(&session->ring.header->sync_errno);
-    return errno ? tap_fail_errno(err, TAP_E_IO, "%s: the disk did not keep what was written", session->dir->path)
-                 : TAP_OK;
-}
-
 tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
 {
     tap_session *session = rec && rec->rank_wanted ? tap__recorder_session(rec) : NULL;
@@ -801,7 +772,7 @@ tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
     if (!session)
         return TAP_OK;
     if (!session->has_ring)
-        return place_status(rec, session, err);
+        return tap__session_place(rec, session, err);
     tap_ring_header *h = session->ring.header;
     uint64_t want = tap__ring_head_seq(&session->ring), asked = atomic_load(&h->flush_want);
     while (asked < want && !atomic_compare_exchange_weak(&h->flush_want, &asked, want))
@@ -809,10 +780,12 @@ tap_status tap_recorder_flush(tap_recorder *rec, int timeout_ms, tap_error *err)
     tap_status status = wait_for_writer(rec, session, flush_is_done, want, timeout_ms, err);
     tap__recorder_hear(rec, session);
     if (status == TAP_OK)
-        status = sync_status(session, err);
+        status = tap__session_synced(session, err);
+    if (status == TAP_OK)
+        status = tap__session_ended(session, tap__session_ended_early(session), want, err);
     if (status == TAP_E_TIMEOUT)
         return status;
-    tap_status place = place_status(rec, session, err); /* where there is nowhere to write to, that is the reason */
+    tap_status place = tap__session_place(rec, session, err); /* where there is nowhere to write to, that is the reason */
     return place == TAP_OK ? status : place;
 }
 
@@ -856,20 +829,24 @@ static tap_status recorder_end(tap_recorder *rec, tap_session *session, tap_erro
     if (session->has_ring) {
         tap_ring_header *h = session->ring.header;
         atomic_fetch_add(&session->tally->filtered, atomic_load(&rec->filtered));
+        uint64_t want = tap__ring_head_seq(&session->ring);
+        bool early = tap__session_ended_early(session);
         atomic_store(&h->closed, 1);
         status = wait_for_writer(rec, session, finish_is_done, 0, -1, err);
         tap__recorder_hear(rec, session);
         if (session->has_thread && atomic_load(&h->finished))
             join_thread(session);
         if (status == TAP_OK)
-            status = sync_status(session, err);
+            status = tap__session_synced(session, err);
+        if (status == TAP_OK)
+            status = tap__session_ended(session, early, want, err);
     }
     if (!session->layout->native)
         tap__losses_end(session);
     uint64_t lost = atomic_load(&session->tally->dropped) + atomic_load(&session->tally->lost);
     if (status == TAP_E_TIMEOUT)
         return status;
-    tap_status place = place_status(rec, session, err);
+    tap_status place = tap__session_place(rec, session, err);
     status = place == TAP_OK ? status : place;
     if (status == TAP_OK && lost)
         status = tap_fail(err, TAP_E_LOST, "%llu saves were not kept; run: tensortap verify %s",

@@ -78,6 +78,15 @@ void tap__recorder_mind_writer(tap_recorder *rec, tap_session *session, bool now
 /* reserve.c: was the writer given up on, and has it done nothing since? Nothing but a flush or a close that was asked for
  * waits for it then. The session has a ring. */
 bool tap__session_is_stuck(const tap_session *session);
+/* outcome.c. Is what was recorded where it was recorded to? Said once when it moved: the files go with it. Never asked when
+ * the writer is stuck: the file system may be, and asking it anything could take for ever. */
+tap_status tap__session_place(tap_recorder *rec, tap_session *session, tap_error *err);
+/* Did the disk keep what it took? The session of these has a ring. */
+tap_status tap__session_synced(tap_session *session, tap_error *err);
+/* Was the recording ended before it was closed? Who takes this process for dead does that. */
+bool tap__session_ended_early(const tap_session *session);
+/* TAP_E_LOST where it was, or ended before `want`: what comes after that is in no file. */
+tap_status tap__session_ended(tap_session *session, bool early, uint64_t want, tap_error *err);
 /* save.c: tap_recorder_flush on behalf of a save or a step: not waiting for a writer that is stuck. */
 tap_status tap__recorder_keep(tap_recorder *rec);
 

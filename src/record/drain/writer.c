@@ -180,6 +180,7 @@ static void writer_finish(writer *w, const char *ended)
     uint64_t seq, pos;
     tail(w, &seq, &pos);
     writer_close(w);
+    tap__ring_publish_tail(w->ring, seq, pos); /* before: who sees the end sees how far it goes */
     atomic_store(&w->h->flush_done, UINT64_MAX);
     atomic_store(&w->h->finished, 1);
     tap__ring_publish_tail(w->ring, seq, pos);

@@ -8,12 +8,14 @@
 #include "record/native/scan.h"
 #include "record/drain/writer.h"
 #include "record/ring/journal.h"
+#include "record/ring/locks.h"
 #include "record/ring/look.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* After a crash of the machine a ring file may hold any mixture of old and new pages: only what proves itself by its
@@ -69,7 +71,7 @@ static tap_status check_ring(const tap_ring *ring, const tap_attempt_files *file
     return whole && ours ? TAP_OK : refuse_ring(files, err);
 }
 
-/* Whose own locks are not in its way. */
+/* Should it have closed the descriptor that held its locks. */
 static bool is_this_process(const tap_ring_config *config)
 {
     return config->pid == (int32_t)getpid() && config->pid_start == tap__process_start(config->pid);
@@ -93,18 +95,25 @@ static tap_status remove_ring(const tap_attempt_files *files, const char *name, 
 
 static tap_status end_if_dead(const tap_attempt_files *files, tap_error *err);
 
+static tap_status still_recording(const tap_attempt_files *files, const char *name, int pid, tap_error *err)
+{
+    return tap_fail(err, TAP_E_BUSY, "%s/%s: process %d is still recording; end it first", files->root->path, name, pid);
+}
+
 static tap_status give_up_ring(const tap_attempt_files *files, const char *name, tap_error *err)
 {
     tap_attempt_info info;
     TAP_TRY(end_if_dead(files, err));
     if (tap__attempt_read(files, &info, NULL) == TAP_OK && !info.ended[0])
-        return tap_fail(err, TAP_E_BUSY, "%s/%s: process %d is still recording; end it first", files->root->path, name,
-                        info.pid);
+        return still_recording(files, name, info.pid, err);
     return remove_ring(files, name, err);
 }
 
 static tap_status drain_ring(const tap_attempt_files *files, const char *name, uint64_t *records, tap_error *err)
 {
+    struct stat st;
+    if (tap__dir_stat(files->root, name, &st) == 0 && tap__locks_hold(&st))
+        return still_recording(files, name, (int)getpid(), err);
     int fd = tap__dir_file(files->root, name, O_RDWR);
     if (fd < 0)
         return tap_fail_errno(err, TAP_E_IO, "cannot open the ring %s/%s", files->root->path, name);
@@ -123,8 +132,7 @@ static tap_status drain_ring(const tap_attempt_files *files, const char *name, u
     }
     tap_ring_config *config = &ring.header->config;
     if (tap__ring_is_locked(&ring, TAP_RING_PRODUCER) || is_this_process(config))
-        status = tap_fail(err, TAP_E_BUSY, "%s/%s: process %d is still recording; end it first", files->root->path, name,
-                          config->pid);
+        status = still_recording(files, name, config->pid, err);
     if (status == TAP_OK)
         status = check_ring(&ring, files, err);
     if (status == TAP_OK) {

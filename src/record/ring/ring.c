@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "record/ring/locks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -180,11 +181,17 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err)
 
 bool tap__ring_read_tally(tap_dir *dir, const char *name, tap_tally *out)
 {
+    struct stat st;
+    off_t at = offsetof(tap_ring_header, tally);
+    tap_locks_found ours = TAP_LOCKS_NONE;
+    if (tap__dir_stat(dir, name, &st) == 0)
+        ours = tap__locks_read(&st, out, sizeof *out, at);
+    if (ours != TAP_LOCKS_NONE)
+        return ours == TAP_LOCKS_READ && out->magic == TAP_TALLY_MAGIC;
     int fd = tap__dir_file(dir, name, O_RDONLY);
     if (fd < 0)
         return false;
-    bool good = tap__pread_all(fd, out, sizeof *out, offsetof(tap_ring_header, tally)) == (ssize_t)sizeof *out &&
-                out->magic == TAP_TALLY_MAGIC;
+    bool good = tap__pread_all(fd, out, sizeof *out, at) == (ssize_t)sizeof *out && out->magic == TAP_TALLY_MAGIC;
     close(fd);
     return good;
 }
@@ -195,9 +202,11 @@ void tap__ring_close(tap_ring *ring)
         return;
     if (ring->tally_fd >= 0) {
         tap__tally_unmap(ring->tally);
+        tap__locks_remove(ring->tally_fd);
         close(ring->tally_fd);
     }
     munmap(ring->header, ring->map_bytes + 2 * (ring->mask + 1));
+    tap__locks_remove(ring->fd);
     close(ring->fd);
     memset(ring, 0, sizeof *ring);
 }
@@ -394,6 +403,7 @@ static int ring_lock(const tap_ring *ring, tap_ring_party party, int command, sh
 bool tap__ring_take_lock(const tap_ring *ring, tap_ring_party party)
 {
     struct flock lock;
+    tap__locks_add(ring->fd);
     return ring_lock(ring, party, F_SETLK, F_WRLCK, &lock) == 0 || (errno != EACCES && errno != EAGAIN);
 }
 
@@ -407,6 +417,17 @@ bool tap__ring_is_locked(const tap_ring *ring, tap_ring_party party)
 {
     struct flock lock;
     return ring_lock(ring, party, F_GETLK, F_WRLCK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+void tap__ring_hold_again(const tap_ring *ring, bool writer)
+{
+    if (tap__locks_has(ring->fd)) {
+        tap__ring_take_lock(ring, TAP_RING_PRODUCER);
+        if (writer)
+            tap__ring_take_lock(ring, TAP_RING_WRITER);
+    }
+    if (ring->tally_fd >= 0 && tap__locks_has(ring->tally_fd))
+        tap__tally_hold(ring->tally_fd);
 }
 
 uint64_t tap__process_start(int pid)

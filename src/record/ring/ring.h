@@ -129,7 +129,7 @@ tap_status tap__ring_open(tap_ring *ring, int fd, tap_error *err);
 /* After it was opened: maps the page of its counts, open at fd, which it then owns. False: that is another's. */
 bool tap__ring_open_tally(tap_ring *ring, int fd);
 void tap__ring_close(tap_ring *ring);
-/* The counts in a ring file whose program and writer are gone. */
+/* The counts in a ring file, whoever works with it. */
 bool tap__ring_read_tally(tap_dir *dir, const char *name, tap_tally *out);
 
 /* A reserved range: fill data .. data + bytes, then commit. */
@@ -193,6 +193,9 @@ bool tap__ring_take_lock(const tap_ring *ring, tap_ring_party party);
 void tap__ring_give_lock(const tap_ring *ring, tap_ring_party party);
 /* Is another process that party? True also where it cannot be told. */
 bool tap__ring_is_locked(const tap_ring *ring, tap_ring_party party);
+/* The producer's, and the writer's where that is a thread of it: the program may have opened and closed the file, as
+ * who copies a directory does, and so lost them (locks.h). */
+void tap__ring_hold_again(const tap_ring *ring, bool writer);
 
 /* Start time of a process in clock ticks since boot; 0 when it is not there. */
 uint64_t tap__process_start(int pid);

@@ -3,6 +3,7 @@
 #include "record/ring/tally.h"
 
 #include "base/io.h"
+#include "record/ring/locks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,14 +24,27 @@ static bool is_name(const char *name)
     return strncmp(name, PREFIX, len) == 0 && strspn(name + len, "0123456789abcdef") == DIGITS && !name[len + DIGITS];
 }
 
+static bool path_of(const char *name, char path[16 + TAP_TALLY_NAME])
+{
+    if (!is_name(name)) {
+        errno = EINVAL;
+        return false;
+    }
+    snprintf(path, 16 + TAP_TALLY_NAME, "/dev/shm/%s", name);
+    return true;
+}
+
+static bool tally_stat(const char *name, struct stat *st)
+{
+    char path[16 + TAP_TALLY_NAME];
+    return path_of(name, path) && lstat(path, st) == 0;
+}
+
 static int tally_open(const char *name, int flags)
 {
     char path[16 + TAP_TALLY_NAME];
-    if (!is_name(name)) {
-        errno = EINVAL;
+    if (!path_of(name, path))
         return -1;
-    }
-    snprintf(path, sizeof path, "/dev/shm/%s", name);
     return open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
 }
 
@@ -147,16 +161,23 @@ uint64_t tap__tally_finished(const tap_tally *tally, tap_dir *dir)
            (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec + TICK_NS >= tally->file_ns;
 }
 
+static bool is_page(const tap_tally *tally, const char *name)
+{
+    return tally->magic == TAP_TALLY_MAGIC && strncmp(tally->name, name, sizeof tally->name) == 0;
+}
+
 bool tap__tally_read(const char *name, tap_tally *out)
 {
-    int fd = tally_open(name, O_RDONLY);
     struct stat st;
+    tap_locks_found held = tally_stat(name, &st) ? tap__locks_read(&st, out, sizeof *out, 0) : TAP_LOCKS_NONE;
+    if (held != TAP_LOCKS_NONE)
+        return held == TAP_LOCKS_READ && is_page(out, name);
+    int fd = tally_open(name, O_RDONLY);
     if (fd < 0)
         return false;
     /* anybody may make files there: only one of our own, or of whom root looks at */
     bool ours = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_uid == geteuid() || geteuid() == 0) &&
-                tap__pread_all(fd, out, sizeof *out, 0) == (ssize_t)sizeof *out && out->magic == TAP_TALLY_MAGIC &&
-                strncmp(out->name, name, sizeof out->name) == 0;
+                tap__pread_all(fd, out, sizeof *out, 0) == (ssize_t)sizeof *out && is_page(out, name);
     close(fd);
     return ours;
 }
@@ -172,12 +193,16 @@ static int lock(int fd, int command, struct flock *which)
 void tap__tally_hold(int fd)
 {
     struct flock which;
+    tap__locks_add(fd);
     lock(fd, F_SETLK, &which);
 }
 
 bool tap__tally_in_use(const char *name)
 {
     struct flock which;
+    struct stat st;
+    if (tally_stat(name, &st) && tap__locks_hold(&st))
+        return true;
     int fd = tally_open(name, O_RDWR);
     bool used = fd >= 0 && lock(fd, F_GETLK, &which) == 0 && which.l_type != F_UNLCK;
     if (fd >= 0)
@@ -188,7 +213,6 @@ bool tap__tally_in_use(const char *name)
 void tap__tally_remove(const char *name)
 {
     char path[16 + TAP_TALLY_NAME];
-    snprintf(path, sizeof path, "/dev/shm/%s", name);
-    if (is_name(name))
+    if (path_of(name, path))
         unlink(path);
 }
