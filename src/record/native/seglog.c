@@ -307,8 +307,10 @@ static tap_reason reason_of(int failed)
 static uint64_t disk_free(const seglog *log, uint64_t *total)
 {
     struct statvfs fs;
-    if (fstatvfs(tap__dir_fd(log->files.root), &fs) != 0)
-        return *total = 0;
+    if (fstatvfs(tap__dir_fd(log->files.root), &fs) != 0) { /* no knowing: a write that fails will tell */
+        *total = 0;
+        return UINT64_MAX / 2;
+    }
     *total = (uint64_t)fs.f_blocks * fs.f_frsize;
     return (uint64_t)fs.f_bavail * fs.f_frsize;
 }
