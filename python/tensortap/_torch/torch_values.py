@@ -114,8 +114,8 @@ def check(t: Any) -> None:
         raise Unreadable(f"it has {t.dim()} dimensions; at most {_core.MAX_NDIM} can be recorded")
     if str(t.dtype).removeprefix("torch.") not in _core.DTYPES:
         raise Unreadable(f"its dtype {t.dtype} is none that can be recorded")
-    if 0 in t.shape:
-        return
+    if 0 in t.shape or t.device.type not in ("cpu", "cuda"):
+        return  # the tensors of other backends may have no storage at all: torch's own copy reads them
     last = t.storage_offset() + sum((size - 1) * step for size, step in zip(t.shape, t.stride()))
     room = t.untyped_storage().nbytes()
     if (last + 1) * t.element_size() > room:
